@@ -31,9 +31,9 @@ X = np.random.default_rng(0).normal(size=(640, 3))
 Y = X[:, 0]
 
 
-def workload(*, start: float = 0.0, step: float = 0.01, look: float = 0.0, rows: int = 512) -> Workload:
-    """Two steps an epoch of 10 ms, two threads."""
-    return Workload(costs=Costs(start, step, look), rows=rows, batch=256, threads=2, parted=True)
+def workload(*, start: float = 0.0, step: float = 0.01, evaluation: float = 0.0, rows: int = 512) -> Workload:
+    """Return a workload with two steps of 10 ms per epoch, and two threads."""
+    return Workload(costs=Costs(start, step, evaluation), rows=rows, batch=256, threads=2, parted=True)
 
 
 def planned(
@@ -81,7 +81,7 @@ def test_then_members() -> None:
 
 
 def test_starting_members_and_evaluations_count() -> None:
-    """Of 2.2 s, four starts of 100 ms, six looks of 100 ms at the end; then epochs of 40 ms, each with a look."""
+    """2.2 s are enough for four starts and six evaluations of 100 ms, and for epochs of 40 ms with an evaluation each."""
     plan = workload(start=0.1, evaluation=0.1).planned(2.2, members=4, epochs=256, fewer=False)
     assert plan.epochs == int((2.2 - 0.4 - 0.6) / (0.04 + 0.1)) == 8
     assert plan.least == pytest.approx(0.4 + 0.6 + 0.02 + 0.1)
@@ -102,8 +102,8 @@ def test_few_epochs_take_a_share_of_the_rows(seconds: float, epochs: int, rows: 
     assert plan.epoch_rows == rows * 256
 
 
-def test_looks_count_in_shares_too() -> None:
-    """Of 14 s, two looks of 1 s at the end; then two epochs of 1 s of looking and 5 s of training."""
+def test_evaluations_count_if_epochs_use_a_part_of_the_rows() -> None:
+    """14 s are enough for two final evaluations of 1 s, and two epochs with 1 s of evaluation and 5 s of training."""
     plan = workload(step=0.05, evaluation=1.0, rows=200 * 256).planned(14.0, members=1, epochs=32, fewer=False)
     assert (plan.epochs, plan.epoch_rows) == (2, 100 * 256)
 
@@ -133,7 +133,7 @@ def test_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 # What is measured
 
 
-def test_steps_starts_and_looks_are_timed() -> None:
+def test_steps_starts_and_evaluations_are_timed() -> None:
     ready = prepare((X, Y))
     spec, config, _ = complete(Recipe(hidden=(16,)), ready, Config(init="data"), frozenset())
     assert chosen_batch(ready, config) == 256

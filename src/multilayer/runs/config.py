@@ -51,7 +51,7 @@ class Config:
 
     engine: str = _option("auto", "Engine that runs the steps: auto, fused, torch or numpy.")
     optimizer: str = _option(
-        "adamw", "Optimizer: sgd, momentum, nesterov, adam or adamw. Constants in brackets: adam(beta2=0.95)."
+        "adamw", "Optimizer: sgd, momentum, nesterov, adam or adamw. Constants in parentheses: adam(beta2=0.95)."
     )
     loss: str = _option(
         "auto", "Loss: cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …; auto chooses by the task."
