@@ -17,7 +17,7 @@ _STYLE = """
 .multilayer-table p { margin: 0 0 6px; overflow-wrap: anywhere; }
 .multilayer-table table { border-collapse: collapse; margin: 0 0 14px; font-variant-numeric: tabular-nums; }
 .multilayer-table th, .multilayer-table td { padding: 3px 14px 3px 0; text-align: right; white-space: nowrap;
-  color: inherit; border: 0; border-bottom: 1px solid rgba(128, 128, 128, 0.3); }
+  vertical-align: middle; color: inherit; border: 0; border-bottom: 1px solid rgba(128, 128, 128, 0.3); }
 .multilayer-table .left, .multilayer-table th:first-child, .multilayer-table td:first-child { text-align: left; }
 .multilayer-table th { font-weight: 500; }
 .multilayer-table th, .multilayer-table .muted, .multilayer-table .zero { opacity: 0.65; }
