@@ -81,7 +81,7 @@ def test_then_members() -> None:
 
 
 def test_starting_members_and_evaluations_count() -> None:
-    """2.2 s are enough for four starts and six evaluations of 100 ms, and for epochs of 40 ms with an evaluation each."""
+    """2.2 s are enough for four starts, six evaluations of 100 ms, and epochs of 40 ms with an evaluation each."""
     plan = workload(start=0.1, evaluation=0.1).planned(2.2, members=4, epochs=256, fewer=False)
     assert plan.epochs == int((2.2 - 0.4 - 0.6) / (0.04 + 0.1)) == 8
     assert plan.least == pytest.approx(0.4 + 0.6 + 0.02 + 0.1)

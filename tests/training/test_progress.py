@@ -20,7 +20,7 @@ from support.terminals import START, Clock, end, epoch, plain, screen, shown, st
 # Plain lines
 
 
-def test_a_line_an_epoch_but_not_too_often(clock: Clock) -> None:
+def test_a_line_per_epoch_but_not_too_often(clock: Clock) -> None:
     console, stream = plain()
     bar = Bar(50, 5, 10, metric="accuracy", larger=True, console=console)
     bar.notice(START)
@@ -42,7 +42,7 @@ def test_a_line_an_epoch_but_not_too_often(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_the_last_epoch_is_told_wherever_the_run_ends(closed: bool, clock: Clock) -> None:
+def test_the_last_epoch_is_always_printed(closed: bool, clock: Clock) -> None:
     console, stream = plain()
     bar = Bar(50, 5, 10, console=console)
     bar.notice(epoch(0))
@@ -59,7 +59,7 @@ def test_the_last_epoch_is_told_wherever_the_run_ends(closed: bool, clock: Clock
     assert len(stream.getvalue().splitlines()) == len(lines)
 
 
-def test_what_a_person_should_hear_of_is_told_at_once_and_in_one_line() -> None:
+def test_messages_are_printed_at_once_and_in_one_line() -> None:
     console, stream = plain(width=40)
     bar = Bar(50, 5, 10, console=console)
     for event in (
@@ -79,7 +79,7 @@ def test_what_a_person_should_hear_of_is_told_at_once_and_in_one_line() -> None:
     ]
 
 
-def test_names_from_data_cannot_steer_a_terminal() -> None:
+def test_names_from_data_cannot_control_a_terminal() -> None:
     console, stream = plain()
     bar = Bar(50, 5, 10, console=console)
     bar.notice(Notice(step=1, message="column \x1b[31mred\n", remedy=""))
@@ -110,7 +110,7 @@ def test_ascii_streams_get_ascii() -> None:
 
 @pytest.mark.parametrize("make", [plain, terminal])
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(5, "gone"), UnicodeEncodeError("a", "×", 0, 1, "no")])
-def test_a_display_that_breaks_goes_quiet(make: Any, error: Exception) -> None:
+def test_a_display_that_cannot_write_becomes_silent(make: Any, error: Exception) -> None:
     console, stream = make()
 
     def broken(_: str) -> int:
@@ -169,7 +169,7 @@ def test_the_block(clock: Clock) -> None:
     ("metric", "line"),
     [("accuracy", "accuracy"), ("loss", "validation loss")],
 )
-def test_the_best_stands_beside_its_curve(metric: str, line: str) -> None:
+def test_the_best_value_is_next_to_its_curve(metric: str, line: str) -> None:
     console, _ = terminal(100)
     state = RunState(steps=50, epochs=5, steps_per_epoch=10, metric=metric, larger=metric == "accuracy")
     state.take(step(5))
@@ -178,7 +178,7 @@ def test_the_best_stands_beside_its_curve(metric: str, line: str) -> None:
     assert found.startswith(line)
 
 
-def test_drawing_is_not_too_often_and_the_last_state_stays(clock: Clock) -> None:
+def test_the_block_is_not_redrawn_too_often_and_its_last_state_remains(clock: Clock) -> None:
     console, stream = terminal()
     bar = Bar(1000, 5, 200, console=console)
     bar.notice(START)
@@ -203,7 +203,7 @@ def test_drawing_is_not_too_often_and_the_last_state_stays(clock: Clock) -> None
     assert stream.getvalue() == written
 
 
-def test_a_terminal_that_has_a_display_already_gets_lines() -> None:
+def test_a_terminal_with_another_display_gets_lines() -> None:
     from rich.live import Live
 
     console, stream = terminal()
@@ -222,7 +222,7 @@ def test_a_notebook_shows_the_block() -> None:
     assert Bar(50, 5, 10, console=console)._how == "live"
 
 
-def test_forced_colours_make_no_terminal_of_a_file() -> None:
+def test_a_file_with_forced_colours_gets_lines() -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     assert Bar(50, 5, 10, console=console)._how == "plain"
     console, _ = terminal()
@@ -253,7 +253,7 @@ def test_every_event_is_a_line_of_json() -> None:
     assert lines[1]["loss"] == "nan"
 
 
-def test_json_lines_do_not_hide_that_nobody_reads_them() -> None:
+def test_json_lines_raise_an_error_if_the_reader_is_gone() -> None:
     class Closed(io.StringIO):
         def flush(self) -> None:
             raise BrokenPipeError

@@ -93,7 +93,7 @@ def test_in_a_real_terminal(width: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["raise", "interrupt"])
-def test_a_terminal_is_left_sane(how: str) -> None:
+def test_the_state_of_a_terminal_is_restored(how: str) -> None:
     sent, code = in_terminal(how, 80, interrupt=how == "interrupt")
     assert code != 0
     assert sent.rindex("\x1b[?25h") > sent.rindex("\x1b[?25l")
@@ -102,7 +102,7 @@ def test_a_terminal_is_left_sane(how: str) -> None:
     assert text.index("Traceback") > text.rindex("rows/s")
 
 
-def test_standard_output_keeps_going_where_it_goes(tmp_path: Path) -> None:
+def test_standard_output_is_not_redirected(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as out:
         sent, code = in_terminal("whole", 80, stdout=out.fileno())
     assert code == 0

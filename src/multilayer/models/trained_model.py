@@ -199,9 +199,9 @@ class TrainedModel:
         )
 
     def __repr__(self) -> str:
-        said = self.encoding.task.describe().removeprefix("task: ")
+        task = self.encoding.task.describe().removeprefix("task: ")
         return (
-            f"TrainedModel({self.networks}, {self._of_all(lambda spec: f'{spec.n_parameters:,}')} parameters: {said})"
+            f"TrainedModel({self.networks}, {self._of_all(lambda spec: f'{spec.n_parameters:,}')} parameters: {task})"
         )
 
     def _of_all(self, describe: Callable[[Spec], str]) -> str:
