@@ -115,7 +115,10 @@ def test_the_shape_is_the_same_for_short_and_long_runs(text: str) -> None:
     ("text", "message"),
     [
         ("cosin", "unknown schedule 'cosin': did you mean 'cosine'"),
-        ("cosine(warmup=1)", "warmup must be at least 0 and below 1, a share of the run, got 1"),
+        (
+            "cosine(warmup=1)",
+            "warmup must be at least 0 and below 1, a share of the run, or a number of steps above 1, got 1",
+        ),
         ("cosine(floor=2)", "floor must be from 0 to 1, got 2"),
         ("step(0)", "every must be above 0 and at most 1, a share of the run, got 0"),
         ("step(factor=3)", "factor must be from 0 to 1, got 3"),
@@ -133,3 +136,13 @@ def test_invalid_constants_are_refused(text: str, message: str) -> None:
 def test_a_step_outside_the_run_is_refused(step: int) -> None:
     with pytest.raises(OptionError, match=f"step must be from 0 to 9 in a run of 10 steps, got {step}"):
         schedules.get("cosine")(step, 10)
+
+
+def test_a_warmup_above_one_is_a_number_of_steps() -> None:
+    for text in ("cosine", "linear", "constant", "step", "one_cycle"):
+        steps, share = schedules.get(f"{text}(warmup=10)"), schedules.get(f"{text}(warmup=0.1)")
+        assert [steps(i, 100) for i in range(100)] == [share(i, 100) for i in range(100)]
+    long = schedules.get("cosine(warmup=10000)")
+    assert long(99, 100) == pytest.approx(0.01, rel=1e-3)  # a run that is shorter than its warm-up
+    with pytest.raises(OptionError, match="a share of the run, or a number of steps above 1, got 1.5"):
+        schedules.get("cosine(warmup=1.5)")

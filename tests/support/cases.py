@@ -236,6 +236,11 @@ def _quantiles(z: Tensor, y: Tensor, levels: list[float]) -> Tensor:
     return torch.maximum(q * e, (q - 1) * e).mean()
 
 
+def _focal(z: Tensor, y: Tensor, gamma: float) -> Tensor:
+    loss = functional.cross_entropy(z, y, reduction="none")
+    return ((1 - torch.exp(-loss)) ** gamma * loss).mean()
+
+
 def _binary(z: Tensor, y: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(z, y)
 
@@ -246,6 +251,11 @@ LOSS_ROWS: dict[str, LossRow] = {
             "cross_entropy": functional.cross_entropy,
             "cross_entropy(label_smoothing=0.1)": lambda z, y: functional.cross_entropy(z, y, label_smoothing=0.1),
         }
+    ),
+    "focal": LossRow(
+        by_hand={"focal": lambda z, y: _focal(z, y, 2.0), "focal(gamma=0.5)": lambda z, y: _focal(z, y, 0.5)},
+        kernel=TORCH_RUNS_IT,
+        page=NOT_ON_THE_PAGE,
     ),
     "binary_cross_entropy": LossRow(
         by_hand={

@@ -6,6 +6,7 @@ rows, so δ = slope/B.
 
     name                   loss of a row                                  link       slope
     cross_entropy          −Σ_c t_c log softmax(z)_c                      softmax    softmax(z) − t
+    focal                  −Σ_c t_c (1 − p_c)^γ log p_c, p = softmax(z)   softmax
     binary_cross_entropy   mean_c softplus(z) − t z                       sigmoid    (σ(z) − t)/C
     mse                    mean_c (z − y)²                                           2(z − y)/C
     mae                    mean_c |z − y|                                            sign(z − y)/C
@@ -95,6 +96,39 @@ def cross_entropy(label_smoothing: float = 0.0) -> Loss:
         flops_backward=2,
         # Log-probabilities, and the row count of nll_loss.
         kept=lambda C: Kept(per_row=C, per_batch=1),
+        classes=True,
+        targets="classes",
+    )
+
+
+def focal(gamma: float = 2.0) -> Loss:
+    """Cross-entropy in which rows that are already right count less (Lin et al. 2017)."""
+    require("gamma", gamma, gamma >= 0, "at least 0")
+
+    def targets(z: Array, y: Targets) -> Array:
+        return y if y.ndim == 2 else np.eye(z.shape[-1], dtype=z.dtype)[y]
+
+    def slope(z: Array, y: Targets) -> Array:
+        log_p, t = _log_softmax(z), targets(z, y)
+        p, q = np.exp(log_p), -np.expm1(log_p)  # q = 1 − p
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # At q = 0, the product of q^(γ − 1) and log p is 0.
+            falling = np.where(q > 0, gamma * p * q ** (gamma - 1) * log_p, 0.0)
+        g = t * (falling - q**gamma)
+        return np.asarray(g - p * g.sum(-1, keepdims=True), dtype=z.dtype)
+
+    return Loss(
+        name="focal",
+        formula="−(1 − p)^γ·log p,  p = softmax(z)[y]",
+        constants=(("gamma", gamma),),
+        link="softmax",
+        link_flops=activations.get("softmax").flops,
+        rows=lambda z, y: -(targets(z, y) * (-np.expm1(_log_softmax(z))) ** gamma * _log_softmax(z)).sum(-1),
+        slope=slope,
+        flops=5,
+        flops_backward=8,
+        # All log p; p − 1, 1 − p, (1 − p)^γ and log p of the class; and 1 − p before it is limited.
+        kept=lambda C: Kept(per_row=C + 4 + (0 < gamma < 1), per_batch=1),
         classes=True,
         targets="classes",
     )
@@ -235,7 +269,7 @@ def perceptron() -> Loss:
 
 LOSSES: dict[str, Callable[..., Loss]] = {
     loss.__name__: loss
-    for loss in (cross_entropy, binary_cross_entropy, mse, mae, huber, quantile, poisson, perceptron)
+    for loss in (cross_entropy, focal, binary_cross_entropy, mse, mae, huber, quantile, poisson, perceptron)
 }
 
 
@@ -274,11 +308,15 @@ def of(text: str, d_out: int) -> Loss:
 
 
 def unsmoothed(loss: Loss) -> Loss:
-    """Return the same loss without label smoothing. Calibration uses it, since it needs the true targets.
+    """Return the same loss without label smoothing, and cross-entropy for the focal loss.
+
+    Calibration uses it, because the minimum of the other losses is not at the true probabilities.
 
     >>> unsmoothed(get("cross_entropy(0.1)")).constants
     (('label_smoothing', 0.0),)
     """
+    if loss.name == "focal":
+        return get("cross_entropy")
     return get(loss.name) if "label_smoothing" in dict(loss.constants) else loss
 
 

@@ -1,7 +1,7 @@
 """Schedules: a factor on the learning rate, weight decay or dropout, as a pure function of the step.
 
 t = step/steps is the share of the run before a step. During a warm-up of the share w of the run, the factor rises
-linearly to 1. After it, u = (t − w)/(1 − w) goes from 0 to 1:
+linearly to 1; a `warmup` above 1 is a number of steps, w·steps. After it, u = (t − w)/(1 − w) goes from 0 to 1:
 
     constant      1
     linear        1 − u
@@ -99,12 +99,12 @@ def step(every: float = 0.3, factor: float = 0.1, warmup: float = 0.0) -> Schedu
 
 def one_cycle(warmup: float = 0.3, div: float = 25.0, final_div: float = 1e4) -> Schedule:
     """Rise from 1/div to 1 during the share `warmup`, then fall to 1/(div · final_div) at the last step."""
-    _share("warmup", warmup)
+    _warmup(warmup)
     require("div", div, div >= 1, "at least 1")
     require("final_div", final_div, final_div >= 1, "at least 1")
 
     def at(step: int, steps: int) -> float:
-        peak = max(warmup * steps - 1, 0.0)
+        peak = max(_warmup_steps(warmup, steps) - 1, 0.0)
         if step < peak:
             return _between(1 / div, 1.0, step / peak)
         end = max(steps - 1 - peak, 1.0)
@@ -160,12 +160,12 @@ def get(text: str) -> Schedule:
 
 def _after(warmup: float, then: Callable[[int, int], float]) -> Callable[[int, int], float]:
     """Return a schedule with a linear rise, 1/(w + 1) … w/(w + 1), and then `then` for the rest of the run."""
-    _share("warmup", warmup)
+    _warmup(warmup)
     if not warmup:
         return then
 
     def at(step: int, steps: int) -> float:
-        rising = _whole(warmup * steps)
+        rising = _whole(_warmup_steps(warmup, steps))
         return (step + 1) / (rising + 1) if step < rising else then(step - rising, steps - rising)
 
     return at
@@ -186,6 +186,16 @@ def _between(start: float, end: float, t: float) -> float:
 
 def _share(name: str, value: float) -> float:
     return require(name, value, 0 <= value < 1, "at least 0 and below 1, a share of the run")
+
+
+def _warmup(value: float) -> float:
+    valid = 0 <= value < 1 or (value > 1 and value == int(value))
+    return require("warmup", value, valid, "at least 0 and below 1, a share of the run, or a number of steps above 1")
+
+
+def _warmup_steps(warmup: float, steps: int) -> float:
+    """Return the number of steps of a warm-up, which is given as a fraction of the run or in steps."""
+    return warmup * steps if warmup < 1 else warmup
 
 
 def _floor(value: float) -> float:

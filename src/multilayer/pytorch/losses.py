@@ -34,6 +34,17 @@ def _cross_entropy(loss: Loss, z: Tensor, y: Tensor, reduction: Reduction) -> Te
     return functional.cross_entropy(z, y, label_smoothing=loss.constant("label_smoothing"), reduction=reduction)
 
 
+def _focal(loss: Loss, z: Tensor, y: Tensor, reduction: Reduction) -> Tensor:
+    gamma = loss.constant("gamma")
+    mixed = y.ndim == 2  # probabilities instead of class numbers
+    log_p = z.log_softmax(-1) if mixed else -functional.cross_entropy(z, y, reduction="none")
+    q = -log_p.expm1()
+    if 0 < gamma < 1:  # the derivative of q^γ is infinite at 0
+        q = q.clamp_min(torch.finfo(q.dtype).tiny)
+    values = -(q**gamma) * log_p
+    return _reduce((y * values).sum(-1) if mixed else values, reduction)
+
+
 def _binary_cross_entropy(loss: Loss, z: Tensor, y: Tensor, reduction: Reduction) -> Tensor:
     eps = loss.constant("label_smoothing")
     return functional.binary_cross_entropy_with_logits(z, (1 - eps) * y + eps / 2 if eps else y, reduction=reduction)
@@ -58,6 +69,7 @@ def _reduce(values: Tensor, reduction: Reduction) -> Tensor:
 
 TWINS: dict[str, Callable[[Loss, Tensor, Tensor, Any], Tensor]] = {
     "cross_entropy": _cross_entropy,
+    "focal": _focal,
     "binary_cross_entropy": _binary_cross_entropy,
     "mse": lambda loss, z, y, reduction: functional.mse_loss(z, y, reduction=reduction),
     "mae": lambda loss, z, y, reduction: functional.l1_loss(z, y, reduction=reduction),
