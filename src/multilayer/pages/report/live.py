@@ -44,7 +44,7 @@ class Log:
         added = atomic_files.read_from(self.path, self._position, root=self.path.parent)
         self._position += len(added)
         *lines, self._incomplete = (self._incomplete + added).split(b"\n")
-        self.told += [event_of(line, str(self.path)) for line in lines if line]
+        self.events += [event_of(line, str(self.path)) for line in lines if line]
         return bool(lines)
 
 
