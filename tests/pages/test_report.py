@@ -221,7 +221,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     g, inside = np.random.default_rng(0), 0
     for _ in range(200):
         error = g.normal(size=(60, 1))
-        low, high, how = quality._drawn(_Errors(error), ("mae",))["mae"]  # pyright: ignore
+        low, high, how = quality._intervals(_Errors(error), ("mae",))["mae"]  # pyright: ignore
         inside += low <= np.sqrt(2 / np.pi) <= high
         assert how == "bootstrap of 400"
     assert 180 <= inside <= 198  # 190 expected, sd 3; percentiles of few rows are a little short
@@ -230,7 +230,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 def test_intervals_of_many_rows_follow_from_those_of_some() -> None:
     """20,000 of 80,000 rows are drawn from; the interval is as wide as 80,000 rows make it."""
     error = np.random.default_rng(0).normal(size=(80_000, 1))
-    low, high, _ = quality._drawn(_Errors(error), ("mae",))["mae"]  # pyright: ignore
+    low, high, _ = quality._intervals(_Errors(error), ("mae",))["mae"]  # pyright: ignore
     value, expected = np.abs(error).mean(), 2 * 1.96 * np.abs(error).std() / np.sqrt(len(error))
     assert low < value < high
     assert high - low == pytest.approx(expected, rel=0.3)  # ends of 100 draws are known to about 15 %

@@ -1,7 +1,7 @@
 """Column importance in the report, within a limit of time; `models.importance` has the method.
 
-Every column is shuffled once, then again while time is left. If there are so many columns that shuffling each would
-take too long, the columns that vary most are used. In images, squares of pixels are shuffled.
+Every column is shuffled once, then again while time is left. If shuffling all columns would take too long, those with
+the largest variance are used. In images, squares of pixels are shuffled.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ROUNDS = 10
 SECONDS = 0.3
 """No further round begins after this time."""
 FIRST = 3
-"""The first round is always complete. Rows are chosen so that it takes at most this many times `SECONDS`."""
+"""The first round is always complete. The number of rows is chosen so that it takes at most `FIRST * SECONDS`."""
 LEAST_COLUMNS = 100
-"""Number of columns that are always shuffled, those that vary most."""
+"""Number of columns that are always shuffled: those with the largest variance."""
 PROBE = 1024
 """Number of rows for measuring the time of a prediction."""
 PATCHES = 10
@@ -32,7 +32,7 @@ PATCHES = 10
 
 
 def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict[str, Any] | None:
-    """Return the importance of the columns, as in the report. None if there are too few rows, or no column."""
+    """Return the importance of the columns for the report. None if there are fewer than two rows or no columns."""
     encoding = sample.model.encoding
     columns = list(places(encoding))
     image, patch = encoding.image, 1
@@ -42,7 +42,7 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
     if len(sample) < 2 or not columns:
         return None
     of = len(columns)
-    each = _seconds_a_row(sample)
+    each = _seconds_per_row(sample)
     most = min(len(sample), most_rows(sample.x.shape[1]))
     rows = max(min(most, FEWEST_ROWS), min(most, int(FIRST * seconds / (each * of))))
     sample = sample.at_most(rows)
@@ -72,8 +72,8 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
     }
 
 
-def _seconds_a_row(sample: Sample) -> float:
-    """Measure the time of the prediction of a row."""
+def _seconds_per_row(sample: Sample) -> float:
+    """Measure the time to predict one row, in seconds."""
     places = np.arange(max(1, min(PROBE, NUMBERS // max(sample.x.shape[1], 1)))) % len(sample)
     started = time.perf_counter()
     codes, judges = (None if one is None else one[places] for one in (sample.codes, sample.judges))
@@ -82,7 +82,7 @@ def _seconds_a_row(sample: Sample) -> float:
 
 
 def _varying(sample: Sample, columns: list[Place], most: int) -> list[Place]:
-    """Return the columns whose numbers vary most, and all categories, in their order."""
+    """Return `most` columns in their order: the categorical ones, and numeric ones with the largest variance."""
     if len(columns) <= most:
         return columns
     spread = sample.x[:].var(0)

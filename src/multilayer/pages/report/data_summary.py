@@ -1,11 +1,11 @@
-"""The data as a person would look at it first: what is in each column, and the rows a model gets most wrong.
+"""A summary of the data: the content of each column, and the rows with the largest loss.
 
-    a column   its family and what is done with it; missing and different values; for numbers range, median and a
-               histogram, for the rest the most frequent values
-    a row      its place in the source, its own values, what is true, what was predicted
+    column   its type and encoding, the numbers of missing and of distinct values; the range, the median and a histogram
+             for numbers, the most frequent values for other types
+    row      its position in the source, its values, the target and the prediction
 
-Values are those of the source, before any scaling. Wide tables are cut to the columns that matter most, and pictures
-are shown as pictures.
+Values are those of the source, before any scaling. For wide tables, only the most important columns are included.
+Images are stored as pixels.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .sample import Sample, taken
 
 MOST_COLUMNS = 60
 MOST_VALUES = 8
-"""Most frequent values of a column that are named."""
+"""Number of most frequent values of a column that are listed."""
 LONGEST = 120
-"""Characters of a value that are shown."""
+"""Largest number of characters of a value. Longer values are cut."""
 BINS = 16
 WORST = 12
 WORST_COLUMNS = 8
 
 
 def summary(table: Table, encoding: Encoding, first: Sequence[str]) -> dict[str, Any]:
-    """Every column of a table; where they are many, those that `first` names, in its order."""
+    """Return a summary of the columns of a table. If there are too many, the columns in `first` come first."""
     kinds = {column.name: column for column in encoding.columns}
     names = [name for name in table.names if name in kinds or name in encoding.task.names]
     inputs = [name for name in names if name in kinds]
@@ -59,12 +59,12 @@ def summary(table: Table, encoding: Encoding, first: Sequence[str]) -> dict[str,
 def _column(table: Table, name: str, kind: str) -> dict[str, Any]:
     column = C.plain(table.column(name))
     family = C.family_of(column, where(table, name))
-    nothing = C.missing(column)
+    missing = C.missing(column)
     found: dict[str, Any] = {
         "name": name,
         "family": C.FAMILY_NAMES[family],
         "kind": kind,
-        "missing": int(nothing.sum()),
+        "missing": int(missing.sum()),
         "distinct": len(pc.unique(column.drop_null())),
     }
     if family == "number":
@@ -73,7 +73,7 @@ def _column(table: Table, name: str, kind: str) -> dict[str, Any]:
         if len(known):
             found["range"] = [number(v) for v in (known.min(), np.median(known), known.max())]
             found["histogram"] = histogram(known, bins=_bins(known))
-    if family in ("date", "datetime", "time") and len(column) > int(nothing.sum()):
+    if family in ("date", "datetime", "time") and len(column) > int(missing.sum()):
         ends = pc.min_max(column).as_py()
         found["range"] = [cell(ends["min"]), None, cell(ends["max"])]
     if family in ("text", "boolean") or (kind in ("target", "categorical") and found["distinct"] <= C.FEW_VALUES):
@@ -82,7 +82,7 @@ def _column(table: Table, name: str, kind: str) -> dict[str, Any]:
 
 
 def _bins(values: Any) -> Any:
-    """Few whole numbers have a bin each, so that none falls between two."""
+    """Return the bins of a histogram. A small range of integers has a bin for each integer."""
     low, high = values.min(), values.max()
     few = high - low < BINS and (values == np.floor(values)).all()
     return np.arange(low - 0.5, high + 1) if few else BINS
@@ -101,7 +101,7 @@ def _mean_image(table: Table, encoding: Encoding) -> list[float]:
 
 
 def cell(value: Any) -> str | float | bool | None:
-    """One value as JSON: numbers as they are, the rest as the text a person would write.
+    """Convert a value for JSON: numbers are unchanged, dates are in ISO format, and other values become strings.
 
     >>> cell(datetime.date(2024, 5, 1)), cell(1.5), cell(None), cell(float("nan"))
     ('2024-05-01', 1.5, None, None)
@@ -119,7 +119,7 @@ def cell(value: Any) -> str | float | bool | None:
 
 
 def worst(sample: Sample, first: Sequence[str]) -> dict[str, Any]:
-    """Those with the largest loss, the worst first; with values of the columns that matter most."""
+    """Return the rows with the largest loss, in decreasing order, with values of the most important columns."""
     losses = np.where(np.isnan(sample.row_losses), np.inf, sample.row_losses)
     places = np.argsort(-losses, kind="stable")[:WORST]
     encoding = sample.model.encoding
@@ -154,13 +154,16 @@ def _cells(table: Table, name: str) -> list[Any]:
 
 
 def _answer(sample: Sample, place: int) -> dict[str, Any]:
-    """Truth and prediction of a row, as a person reads them."""
+    """Return the target and the prediction of a row as strings, and its error or probabilities."""
     truth, given = sample.sides
     task = sample.task
     if task.kind == "multilabel":
         wrong = [str(name) for i, name in enumerate(task.names) if (given[place, i] > 0.5) != (truth[place, i] > 0.5)]
         yes = [str(name) for i, name in enumerate(task.names) if truth[place, i] > 0.5]
-        return {"truth": ", ".join(yes) or "none", "predicted": f"wrong: {', '.join(wrong)}" if wrong else "all right"}
+        return {
+            "truth": ", ".join(yes) or "none",
+            "predicted": f"wrong: {', '.join(wrong)}" if wrong else "all correct",
+        }
     if task.classifies:
         labels, best = labels_of(task), int(given[place].argmax())
         shares = {"sure": number(float(given[place, best])), "of_truth": number(float(given[place, truth[place]]))}

@@ -1,10 +1,10 @@
 """The report of a run as plain data, and as a page.
 
-    run folder   config.json, events.jsonl, model.safetensors    how training went, the network, its cost
-    report.json  in the same folder, written when training ends  how good the model is, computed from the data
+    config.json, events.jsonl, model.safetensors   training, network and cost
+    report.json, written when training ends        evaluation of the model, computed from the data
 
-So a report can be made again at any time, anywhere, without the data. If other rows with a target are passed, the model
-is evaluated on those.
+All these files are in the run folder, so the report can be made again without the data. If other rows with a target are
+passed, the model is evaluated on them.
 """
 
 from __future__ import annotations
@@ -51,33 +51,66 @@ STORED = "report.json"
 MOST_POINTS = 300
 """Points of a curve. Longer logs are thinned evenly."""
 _LARGEST = 1 << 26
-_DAMAGED = "not what a run leaves behind: delete it, and judge the model by rows of your own with --data"
+"""Largest size of report.json, in bytes."""
+_DAMAGED = "expected the evaluation of a run, got something else: delete the file, and evaluate the model with --data"
 
 
 def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
-    """Return the report of a run folder as plain data. If `data` is passed, the model is evaluated on those rows."""
+    """Return the report of a run folder as plain data.
+
+    Parameters
+    ----------
+    path : str or Path
+        Run folder.
+    data : optional
+        Rows with a target to evaluate the model on, in any form that `model.evaluate` takes. By default, the report has
+        the evaluation that was stored when training ended.
+
+    Returns
+    -------
+    dict
+        The report, with values that JSON can store. `html` makes a page of one or several reports.
+
+    Raises
+    ------
+    RunError
+        If there is no run at `path`, or if `data` is passed and the run has no model.
+    FileError
+        If a file of the run is damaged or comes from another version.
+    DataError
+        If `data` does not fit the model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multilayer as ml
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = ml.fit("4-3", "iris", epochs=1, run=f"{folder}/iris", quiet=True)
+    ...     report(f"{folder}/iris")["evaluation"]["metric"]
+    'accuracy'
+    """
     folder = RunFolder.open(path)
     model = TrainedModel.load(folder.model, root=folder.path) if os.path.lexists(folder.model) else None
     saved = folder.config if model is not None else folder.config_with("spec")
-    found = stored(folder.path)
+    evaluated = stored(folder.path)
     if data is not None:
         if model is None:
             raise RunError(no_model(folder.path))
-        judged, table = of_source(model, data)
-        found = evaluation(judged, None, table, metric=None if found is None else found["metric"])
+        sample, table = of_source(model, data)
+        evaluated = evaluation(sample, None, table, metric=None if evaluated is None else evaluated["metric"])
     log = folder.events()
     try:
-        return assemble(folder.path.name, saved, log, model, found)
+        return assemble(folder.path.name, saved, log, model, evaluated)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        if found is None or data is not None or isinstance(error, MultilayerError):
+        if evaluated is None or data is not None or isinstance(error, MultilayerError):
             raise
         raise FileError(f"{folder.path / STORED}: {_DAMAGED}") from None
 
 
 def assemble(
-    name: str, saved: dict[str, Any], log: Sequence[Event], model: TrainedModel | None, found: dict[str, Any] | None
+    name: str, saved: dict[str, Any], log: Sequence[Event], model: TrainedModel | None, evaluated: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the report made from the content of a run folder; `found` is the evaluation."""
+    """Return the report from the contents of a run folder. `evaluated` is the evaluation."""
     spec = model.spec if model is not None else Spec.from_dict(saved["spec"])
     config, effective = saved.get("config", {}), saved.get("effective", {})
     run = ending(log)
@@ -86,11 +119,11 @@ def assemble(
         "name": name,
         "run": run,
         "curves": history(log),
-        "evaluation": found,
+        "evaluation": evaluated,
         "network": {**summarize(spec).to_dict(), "outputs": spec.d_out},
         "members": members,
         "cost": account(spec, config, effective, run["engine"], members),
-        "predicted": None if found is None else found.get("predicted"),
+        "predicted": None if evaluated is None else evaluated.get("predicted"),
         "config": config,
         "effective": effective,
         "again": again(saved, spec),
@@ -99,7 +132,7 @@ def assemble(
 
 
 def html(reports: Sequence[dict[str, Any]], *, live: bool = False) -> str:
-    """Return one page with one or several reports, side by side."""
+    """Return a page that shows one report, or compares several. If `live`, the page follows the run."""
     return page.fill("report", {"kind": "report", "version": VERSION, "live": live, "runs": list(reports)}, live=live)
 
 
@@ -107,7 +140,7 @@ def html(reports: Sequence[dict[str, Any]], *, live: bool = False) -> str:
 
 
 def evaluation(
-    judged: Sample,
+    sample: Sample,
     train: Sample | None,
     table: Table | None,
     *,
@@ -115,31 +148,31 @@ def evaluation(
     notes: Sequence[str] = (),
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Return how good a model is on the rows `judged`, and a summary of the data."""
-    encoding = judged.model.encoding
+    """Return the evaluation of a model on the rows of `sample`, and a summary of the data."""
+    encoding = sample.model.encoding
     task = encoding.task
     metric = metric if metric in metrics.names_for(task) else task.metric
-    important = column_importance.importance(judged, metric, seconds=seconds)
+    important = column_importance.importance(sample, metric, seconds=seconds)
     first = [] if important is None else [column["name"] for column in important["columns"]]
     return {
         "format": FORMAT,
         "version": VERSION,
-        "rows": len(judged),
-        "origin": judged.origin,
-        "in_turn": judged.judges is not None,
+        "rows": len(sample),
+        "origin": sample.origin,
+        "in_turn": sample.judges is not None,
         "task": task.kind,
         "classifies": task.classifies,
         "targets": [str(name) for name in task.names],
         "metric": metric,
-        "metrics": quality.figures(judged, train),
-        "confusion": quality.confusion(judged),
-        "labels": quality.label_table(judged),
-        "curves": quality.curves(judged),
-        "calibration": quality.calibration(judged),
-        "residuals": quality.residuals(judged),
-        "coverage": quality.coverage(judged),
+        "metrics": quality.figures(sample, train),
+        "confusion": quality.confusion(sample),
+        "labels": quality.label_table(sample),
+        "curves": quality.curves(sample),
+        "calibration": quality.calibration(sample),
+        "residuals": quality.residuals(sample),
+        "coverage": quality.coverage(sample),
         "importance": important,
-        "worst": data_summary.worst(judged, first),
+        "worst": data_summary.worst(sample, first),
         "data": None if table is None else data_summary.summary(table, encoding, first),
         "notes": [str(note) for note in notes],
     }
@@ -149,21 +182,21 @@ def of_run(
     model: TrainedModel, prepared: TrainingData, source: Any, validation: Any, *, metric: str | None, seconds: float
 ) -> dict[str, Any]:
     """Return the evaluation of a model that has just been trained."""
-    judged, train, table = of_prepared(model, prepared, source, validation)
-    return evaluation(judged, train, table, metric=metric, notes=prepared.notes, seconds=seconds)
+    sample, train, table = of_prepared(model, prepared, source, validation)
+    return evaluation(sample, train, table, metric=metric, notes=prepared.notes, seconds=seconds)
 
 
-def write(folder: RunFolder, model: TrainedModel, found: dict[str, Any]) -> None:
-    """Write the evaluation of a model into the folder of its run, then the page that `report` makes of the folder."""
-    text = canonical_json.dumps(found)
+def write(folder: RunFolder, model: TrainedModel, evaluated: dict[str, Any]) -> None:
+    """Write report.json and report.html into a run folder. `report` gives the same page from the folder."""
+    text = canonical_json.dumps(evaluated)
     atomic_files.write(folder.path / STORED, text.encode())
-    same = canonical_json.loads(text, STORED)  # in the order of the file
+    same = canonical_json.loads(text, STORED)  # keys in the order of the file
     made = assemble(folder.path.name, folder.config, folder.events(), model, cast("dict[str, Any]", same))
     atomic_files.write(folder.report, html([made]).encode())
 
 
 def stored(path: Path) -> dict[str, Any] | None:
-    """Return the evaluation in the folder of a run. None if there is none."""
+    """Return the evaluation in a run folder. None if the folder has no evaluation."""
     file = path / STORED
     if not os.path.lexists(file):
         return None
@@ -175,14 +208,14 @@ def stored(path: Path) -> dict[str, Any] | None:
     return found
 
 
-# How training went
+# Training
 
 
 def history(log: Sequence[Event]) -> dict[str, Any]:
-    """Return losses, rates and gradient norms by step, and special events; `log` has every line, with its resumes."""
-    told = events.effective(log)
-    epochs = [event for event in told if isinstance(event, EpochEnd)]
-    steps = [event for event in told if isinstance(event, Progress)]
+    """Return losses, learning rates and gradient norms by step, and special events, from all lines of a log."""
+    current = events.effective(log)
+    epochs = [event for event in current if isinstance(event, EpochEnd)]
+    steps = [event for event in current if isinstance(event, Progress)]
     length = epochs[0].step if epochs else 0
     of_steps = [(event.step, event.gradient_norm) for event in steps]
     of_epochs = [(event.step, event.gradient_norm) for event in epochs if event.gradient_norm is not None]
@@ -201,20 +234,20 @@ def history(log: Sequence[Event]) -> dict[str, Any]:
         "steps": [{"step": event.step, "loss": number(event.loss)} for event in _thinned(steps)],
         # A short run has more epochs than points in the log.
         "norms": [[step, number(norm)] for step, norm in _thinned(max(of_steps, of_epochs, key=len))],
-        "rates": _rates(told, length),
-        "marks": _marks(log, told),
+        "rates": _rates(current, length),
+        "marks": _marks(log, current),
     }
 
 
-def _rates(told: Sequence[Event], length: int) -> list[list[float]]:
-    """Return steps and learning rates, computed from the schedule: the log has too few points for its waves."""
-    start = next((event for event in told if isinstance(event, Start)), None)
+def _rates(current: Sequence[Event], length: int) -> list[list[float]]:
+    """Return steps and learning rates, computed from the schedule. The log has too few steps for a periodic one."""
+    start = next((event for event in current if isinstance(event, Start)), None)
     if start is None or not length:
         return []
     schedule, total = schedules.get(start.config["schedule"]), length * start.config["epochs"]
-    factors = [(event.to_step, event.rate_factor) for event in told if isinstance(event, RolledBack)]
+    factors = [(event.to_step, event.rate_factor) for event in current if isinstance(event, RolledBack)]
     found: list[list[float]] = []
-    for step in _thinned(range(1, min(told[-1].step, total) + 1)):
+    for step in _thinned(range(1, min(current[-1].step, total) + 1)):
         factor = next((value for place, value in reversed(factors) if place < step), 1.0)
         found.append([step, start.config["learning_rate"] * schedule(step - 1, total) * factor])
     return found
@@ -226,13 +259,13 @@ def _thinned(points: Sequence[Any]) -> Sequence[Any]:
     return [points[i * (len(points) - 1) // (MOST_POINTS - 1)] for i in range(MOST_POINTS)]
 
 
-def _marks(log: Sequence[Event], told: Sequence[Event]) -> list[dict[str, Any]]:
-    best = [event.step for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
-    best += [event.step for event in told if isinstance(event, End) and event.reason == events.NO_MISTAKES]
+def _marks(log: Sequence[Event], current: Sequence[Event]) -> list[dict[str, Any]]:
+    best = [event.step for event in current if isinstance(event, Checkpoint) and event.kind == "best"]
+    best += [event.step for event in current if isinstance(event, End) and event.reason == events.NO_MISTAKES]
     found = [("best", step, "the epoch of the model") for step in best[-1:]]
-    # `told` has no resumes.
-    happened = [*(event for event in log if isinstance(event, Resume)), *told]
-    found += [mark for event in happened if (mark := _mark(event)) is not None]
+    # The effective log has no resumes.
+    marked = [*(event for event in log if isinstance(event, Resume)), *current]
+    found += [mark for event in marked if (mark := _mark(event)) is not None]
     found.sort(key=lambda mark: mark[1])
     return [{"kind": kind, "step": step, "text": text} for kind, step, text in found]
 
@@ -241,37 +274,37 @@ def _mark(event: Event) -> tuple[str, int, str] | None:
     """Return kind, step and text of the mark of an event. None if the curves do not show the event."""
     match event:
         case Resume():
-            return "resume", event.step, "went on from a checkpoint" if event.checkpoint else "started anew"
+            return "resume", event.step, "resumed from a checkpoint" if event.checkpoint else "restarted at step 0"
         case Spike():
-            limit = f"above its band, which ends at {event.limit:.4g}"
-            return "spike", event.step, f"loss {event.loss:.4g}, {limit}; the gradient was largest in {event.layer}"
+            limit = f"exceeds its limit {event.limit:.4g}"
+            return "spike", event.step, f"the loss {event.loss:.4g} {limit}; the gradient is largest in {event.layer}"
         case RolledBack():
-            factor = f"the learning rate times {event.rate_factor:g}"
+            factor = f"learning rate × {event.rate_factor:g}"
             return "rollback", event.to_step, f"back to step {event.to_step:,}, {factor}: {event.reason}"
         case NonFinite():
             return "not finite", event.step, f"a {event.where} that is not finite in {event.layer}"
-        case Notice():  # the verdict has the remedy, from the evidence of the whole run
+        case Notice():  # the verdict gives a remedy, because it knows the whole run
             return "notice", event.step, event.message
         case End(status="stopped"):
             return "stopped", event.step, event.reason
         case End(status="interrupted"):
-            return "interrupted", event.step, "a signal asked for it"
+            return "interrupted", event.step, "stopped by a signal"
         case _:
             return None
 
 
 def ending(log: Sequence[Event]) -> dict[str, Any]:
     """Return status, epochs, steps and time of a run."""
-    told = events.effective(log)
-    start = next((event for event in told if isinstance(event, Start)), None)
-    end = next((event for event in reversed(told) if isinstance(event, End)), None)
-    epochs = [event for event in told if isinstance(event, EpochEnd)]
+    current = events.effective(log)
+    start = next((event for event in current if isinstance(event, Start)), None)
+    end = next((event for event in reversed(current) if isinstance(event, End)), None)
+    epochs = [event for event in current if isinstance(event, EpochEnd)]
     trained = sum(event.seconds for event in epochs)
     return {
         "status": "running" if end is None else end.status,
         "reason": "" if end is None else end.reason,
         "epochs": len(epochs),
-        "steps": told[-1].step if told else 0,
+        "steps": current[-1].step if current else 0,
         "seconds": None if end is None else end.seconds,
         "step_seconds": trained / epochs[-1].step if epochs and epochs[-1].step else None,
         "rows_per_second": epochs[-1].rows_per_second if epochs else None,
@@ -282,13 +315,13 @@ def ending(log: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-# What the network costs
+# Cost
 
 
 def account(
     spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str, members: int = 1
 ) -> dict[str, Any]:
-    """Return the exact cost of a step and of a prediction. Layers are those of one member, totals of all members."""
+    """Return the exact cost of a step and of a prediction, by layer for one member and in total for all members."""
     batch = effective.get("batch_size") or config.get("batch_size") or 32
     loss = effective.get("loss", "auto")
     step = cost(
@@ -328,7 +361,7 @@ def account(
 def predicted_seconds(
     spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str, members: int = 1
 ) -> dict[str, Any] | None:
-    """Return the least time of a step, from the measured speed of this machine. None if it was not measured."""
+    """Return the lower bound of the time of a step, from the measured speed of this machine. None if unmeasured."""
     here = machine.load_measured()
     if here is None or engine != "fused":
         return None
@@ -352,7 +385,7 @@ def predicted_seconds(
     }
 
 
-# How to do it again
+# Repeating the run
 
 
 def again(saved: dict[str, Any], spec: Spec) -> dict[str, Any]:
@@ -363,11 +396,11 @@ def again(saved: dict[str, Any], spec: Spec) -> dict[str, Any]:
     source = data.get("path")
     notes: list[str] = []
     if source is None:
-        notes.append("The data was in memory: put your own where `data` stands.")
+        notes.append("The data was in memory: replace `data` by your data.")
     if "sample_weight" in data.get("in_memory", ()):
-        notes.append("Weights were in memory: hand them over as `sample_weight`.")
+        notes.append("The sample weights were in memory: pass them as `sample_weight`.")
     if "validation" in data.get("in_memory", ()):
-        notes.append("Validation data was in memory: hand it over as `validation`.")
+        notes.append("The validation data was in memory: pass it as `validation`.")
     return {
         "command": None if source is None or notes else _command(source, data, config, spec),
         "python": _python(source, data, config, spec),
@@ -377,7 +410,7 @@ def again(saved: dict[str, Any], spec: Spec) -> dict[str, Any]:
 
 def _command(source: str, data: dict[str, Any], config: dict[str, Any], spec: Spec) -> str | None:
     if data.get("keep_constant") or any(isinstance(value, dict) for value in config.values()):
-        return None  # there is no option for a table in which nothing varies, nor for weights of classes
+        return None  # the command has no option for constant columns or for weights of classes
     target = data.get("target")
     named = {"--target": ",".join(target) if isinstance(target, list) else target, "--arch": str(spec)}
     named |= {"--group": data.get("group"), "--time": data.get("time_column"), "--weight": data.get("sample_weight")}

@@ -1,7 +1,7 @@
-"""The rows that a model is evaluated on, with its outputs: rows held out of training, or other rows with a target.
+"""The rows that a model is evaluated on, with its outputs: held-out rows, or other rows with a target.
 
-`table` has the same rows with the values of the user. If a run held out no rows, its training rows are used, and the
-report says so.
+`table` has the original values of the same rows. If a run has no held-out rows, its training rows are used, and the
+report contains a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRAINING_ROWS = 2000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample(EvaluationRows):
-    """Rows with a target, and their values in the table. `numbers` are their positions in the source, from 0."""
+    """Rows with a target, and their original values. `numbers` are their positions in the source, from 0."""
 
     numbers: Rows
     table: Table | None
@@ -51,11 +51,11 @@ def of_prepared(
 
     `validation` is as in `DataOptions`.
     """
-    loader, apart = is_loader(source), len(prepared.validation) > 0
+    loader, has_held_out = is_loader(source), len(prepared.validation) > 0
     table = None if loader else read(source)
-    judged = table
-    if is_separate(validation) and apart and not loader:
-        judged = model.encoding.read(validation, targets=True)
+    sample_table = table
+    if is_separate(validation) and has_held_out and not loader:
+        sample_table = model.encoding.read(validation, targets=True)
     data = prepared.data
     every = Sample(
         model=model,
@@ -70,14 +70,14 @@ def of_prepared(
     train = prepared.train
     if len(train) > TRAINING_ROWS:
         train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
-    if apart:
-        own = replace(every, origin="held out", judges=judges_of(prepared, model))
-        held = _with_table(own.take(prepared.validation), judged)
+    if has_held_out:
+        unseen = replace(every, origin="held out", judges=judges_of(prepared, model))
+        sample = _with_table(unseen.take(prepared.validation), sample_table)
     else:
-        held = _with_table(every.take(prepared.train), judged)
-    if loader and apart:  # the rows of a validation loader are numbered after those of training
-        held = replace(held, numbers=held.numbers - len(prepared.train))
-    return held, _with_table(every.take(train), table), table
+        sample = _with_table(every.take(prepared.train), sample_table)
+    if loader and has_held_out:  # rows of a validation loader are numbered after the training rows
+        sample = replace(sample, numbers=sample.numbers - len(prepared.train))
+    return sample, _with_table(every.take(train), table), table
 
 
 def _with_table(sample: Sample, table: Table | None) -> Sample:
@@ -85,7 +85,7 @@ def _with_table(sample: Sample, table: Table | None) -> Sample:
 
 
 def of_source(model: TrainedModel, source: Any) -> tuple[Sample, Table]:
-    """Return a sample of any rows that have their target, and their table."""
+    """Read and encode rows with a target. Return them as a sample, and their table."""
     model.check_alike("a report", networks=False)
     table = model.encoding.read(source, targets=True)
     found = model.encoding.encode(table, targets=True)
