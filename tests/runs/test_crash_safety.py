@@ -32,7 +32,7 @@ def test_a_kill_at_every_point(tried: Tried) -> None:
     assert done.returncode == 0, done.stderr
     matrix, at_random = json.loads(done.stdout)
     assert matrix["failures"] + at_random["failures"] == []
-    # What only a failure passes has its own tests: a line that is taken back.
+    # Points that only a failure reaches, such as removing an incomplete line, have their own tests.
     assert set(matrix["points"]) == set(atomic_files.POINTS) - {"log.take_back"}
     assert matrix["cases"].keys() == crash_saves.SCENARIOS.keys()
     assert min(matrix["cases"][name] for name in ("first save", "second save", "best and last")) >= 25

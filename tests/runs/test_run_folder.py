@@ -89,7 +89,10 @@ def test_a_numbered_folder_is_kept_if_it_is_not_empty(tmp_path: Path) -> None:
         assert folder.is_dir()
     assert not root.exists()
     root.mkdir()
-    with numbered("a", root) as first, numbered("a", root) as second:  # the number is taken from the start
+    with (
+        numbered("a", root) as first,
+        numbered("a", root) as second,
+    ):  # the folder exists at once, so the number is used
         RunFolder.create(second, config={}).close()
     assert (first.name, second.name) == ("a-001", "a-002")
     assert [path.name for path in root.iterdir()] == ["a-002"]

@@ -284,11 +284,11 @@ def test_resuming_a_run_whose_configuration_was_edited(run: Path) -> None:
     done = mlp("resume", run, "--quiet")
     assert done.exit_code == 2
     assert "config.json was changed after the run began: restore it from a copy" in " ".join(done.output.split())
-    edited(run, lambda about: about.pop("sha256"))  # as an old folder, which its log knows it is not
+    edited(run, lambda about: about.pop("sha256"))  # like an old folder, but the log contains the id of the run
     with pytest.raises(RunError, match=r"events\.jsonl is the log of another run"):
         ml.resume(run, quiet=True)
     (run / "config.json").write_bytes(whole)
-    edited(run, lambda about: None)  # laid out in another way
+    edited(run, lambda about: None)  # the same content with another layout
     assert ml.resume(run, quiet=True).end.status == "finished"
 
 

@@ -36,7 +36,7 @@ def mlp(*args: str, code: int = 0) -> str:
     return done.output
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TensorBoard's minimal
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from TensorBoard itself
 def test_tensorboard_is_written_into_the_run(tmp_path: Path) -> None:
     run = ml.fit(None, "iris", run=tmp_path / "run", trackers=["tensorboard"], **FAST)
     found = scalars(tmp_path / "run" / "tensorboard")

@@ -131,7 +131,7 @@ def test_a_healthy_run_near_the_end_of_its_learning_has_no_spikes() -> None:
 
 def test_one_hard_batch_near_the_end_of_learning_is_no_spike() -> None:
     policy = Spikes(window=16)
-    losses = np.array([2.3] * 8 + [0.01] * 40 + [0.3])  # far above its band, far below where it began
+    losses = np.array([2.3] * 8 + [0.01] * 40 + [0.3])  # far above its limit, far below the initial loss
     steps = Steps(first=1, loss=losses, gradient_norm=10 * losses)
     assert policy.watch(steps) is None
 
@@ -143,7 +143,7 @@ def test_a_spike_is_very_large_or_lasts_for_several_steps() -> None:
         return policy.watch(Steps(first=1, loss=np.array(losses), gradient_norm=10 * np.array(losses)))
 
     assert watch(*[2.3] * 8, *[0.1] * 40) is None
-    assert watch(2.0, 0.1, 2.0, 2.0, 0.1) is None  # rows far out, now and then
+    assert watch(2.0, 0.1, 2.0, 2.0, 0.1) is None  # single batches with outliers
     found = watch(0.1, 2.0, 2.0, 2.0)
     assert (found.place, found.limit) == (3, pytest.approx(1.15))
     assert watch(24.0).place == 0
@@ -286,7 +286,7 @@ def test_events_returned_by_observers_are_emitted_once_and_counted() -> None:
     assert same([event for event in log.events if not isinstance(event, Measured)], expected.events)
     assert [isinstance(event, Measured) for event in log.events] == [False, True] * len(expected.events)
     assert loop.emitted == len(log.events)
-    # A resume is not part of what happened, so nothing may answer it.
+    # A resume is not counted, so events that observers return for it are dropped.
     loop.emit(Resume(step=1, checkpoint="x", kept=1, notes=[]), counted=False)
     assert isinstance(log.events[-1], Resume)
     assert loop.emitted == len(log.events) - 1

@@ -62,7 +62,7 @@ def test_a_loss_that_follows_the_cycles_of_its_rate_is_no_plateau() -> None:
     planned = rates("coslog(4)", 256)
     losses = [0.99 ** (epoch / 10) + rate for epoch, rate in enumerate(planned)]
     assert reported(Plateau(planned), losses) == []
-    assert reported(Plateau(), losses)[0][0] < 30  # what ten epochs alone would say
+    assert reported(Plateau(), losses)[0][0] < 30  # without the schedule, ten epochs look like a plateau
 
 
 def test_a_cycle_without_improvement_is_reported_at_its_end() -> None:

@@ -19,7 +19,7 @@ from support.terminals import screen, shown
 
 SCRIPT = """
 import math, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background, which ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes ignore SIGINT
 from multilayer.runs.events import EpochEnd, Notice, Progress, Start
 from multilayer.training.progress import ProgressDisplay as Bar
 

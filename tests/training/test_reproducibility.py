@@ -382,7 +382,7 @@ def test_weights_and_gradients_that_are_not_finite_are_reported(engine: str, val
         assert (bad.step, bad.where, bad.layer) == (1, "parameter", name.partition(".")[0])
         assert bad.unit == len(state.parameters[name]) - 1
         assert loop.engine.state().equals(state)
-    # Rows of zeros give outputs of zero, and a gradient that overflows on its way through huge weights.
+    # The outputs for rows of zeros are zero, and the gradient overflows in the backward pass through huge weights.
     loop, events = looped(engine, plain)
     state = loop.engine.state()
     state.parameters["linear3.weight"][:] = BAD[engine].product_overflows

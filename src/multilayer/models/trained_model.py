@@ -146,7 +146,7 @@ class TrainedModel:
         """Return the model of a training state: members with one network and one encoding."""
         values = state.averages if averaged and state.averages else state.parameters
         tensors = model_file.split({**values, **state.buffers}, members)
-        created = tuple(Member(spec=spec, tensors=values, encoding=encoding) for values in tensors)
+        created = tuple(Member(spec=spec, tensors=one, encoding=encoding) for one in tensors)
         return TrainedModel(members=created, calibration=calibration)
 
     @property
