@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -69,11 +69,18 @@ class Order:
         return [self.rows[i : i + self.batch] for i in range(0, len(self.rows), self.batch)]
 
 
+LossFunction = Callable[[Any, Any], Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of a whole run. Loss and optimizer are strings such as `huber(delta=2)` and `adam(beta2=0.95)`."""
 
     loss: str
+    loss_function: LossFunction | None = None
+    """A function in torch that training minimizes instead: `(z, y) → losses of the rows (B,), or their mean`.
+
+    The validation loss, the link and the calibration are those of `loss`. Only the torch engine accepts a function."""
     optimizer: str = "adam"
     seed: int = 0
     l2: float = 0.0

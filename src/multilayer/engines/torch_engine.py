@@ -227,7 +227,9 @@ class TorchEngine(SingleEngine):
         inputs, y, weight = self._table.take(rows, epoch=epoch)
         with self._precision():
             z = self._call(*inputs)
-        loss = loss_forward(self.loss, z.float() if self._autocast else z, y, weight)
+        z = z.float() if self._autocast else z
+        given = self.settings.loss_function
+        loss = loss_forward(self.loss, z, y, weight) if given is None else _mean(given(z, y), len(rows), weight)
         loss.backward()
         for p in self._parameters:
             if p.grad is None:  # the outputs do not depend on it
@@ -315,6 +317,17 @@ def _numpy(tensor: Tensor) -> Array:
 @torch.no_grad()
 def _copy(target: Tensor, value: Array) -> None:
     target.copy_(torch.tensor(value, dtype=target.dtype))
+
+
+def _mean(losses: Any, rows: int, weight: Tensor | None) -> Tensor:
+    """Return the mean of the result of a user's loss function, or raise an error if it is not a loss."""
+    shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+    if shape != (rows,) and (shape != () or weight is not None):
+        needed = f"a tensor with the loss of each of {rows} rows"
+        raise OptionError(
+            f"the loss function must return {needed}{'' if weight is not None else ', or their mean'}, got {shape}"
+        )
+    return losses.mean() if weight is None else (losses * weight).sum() / weight.sum()
 
 
 class TensorTable:

@@ -245,7 +245,7 @@ class Options(TypedDict, total=False):
 
     engine: str
     optimizer: str
-    loss: str
+    loss: Any
     learning_rate: float | None
     schedule: str
     weight_decay: float
