@@ -1,4 +1,4 @@
-"""The report of a run: its numbers are scikit-learn's, it needs no data again, and it never costs a run its model."""
+"""The report of a run: its numbers agree with scikit-learn, it needs no data, and a failed report keeps the run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Kept:
             return ml.fit(*args, **options)
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Targets and raw outputs of the rows held out, by the model itself."""
+        """Return targets and raw outputs of the held-out rows, from the model in memory."""
         prepared, model = self.prepared, self.run.model
         assert model is not None
         rows = prepared.validation
@@ -67,7 +67,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Kept]:
 
 
 def numbers(n: int = 400, seed: int = 0) -> dict[str, Any]:
-    """Columns of every kind, with missing values."""
+    """Return columns of every type, with missing values."""
     g = np.random.default_rng(seed)
     a, b, kind = g.normal(size=n), g.normal(size=n), g.choice(["red", "green", "blue"], n)
     day = (np.datetime64("2020-01-01") + g.integers(0, 900, n)).tolist()
@@ -84,7 +84,7 @@ def numbers(n: int = 400, seed: int = 0) -> dict[str, Any]:
 # Numbers
 
 
-def test_figures_of_classes_are_those_of_scikit_learn(digits: tuple[Path, Kept]) -> None:
+def test_metrics_of_classification_agree_with_scikit_learn(digits: tuple[Path, Kept]) -> None:
     path, kept = digits
     found = report(path)
     y, z = kept.held_out()
@@ -93,7 +93,7 @@ def test_figures_of_classes_are_those_of_scikit_learn(digits: tuple[Path, Kept])
     given, shown = p.argmax(1), figures(found)
     assert shown["accuracy"] == pytest.approx(sk.accuracy_score(y, given), abs=1e-12)
     assert shown["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(y, given), abs=1e-12)
-    assert shown["log_loss"] == pytest.approx(sk.log_loss(y, p), rel=1e-4)  # compiled and numpy outputs: float32 both
+    assert shown["log_loss"] == pytest.approx(sk.log_loss(y, p), rel=1e-4)  # both outputs are float32
     assert shown["f1"] == pytest.approx(sk.f1_score(y, given, average="macro"), abs=1e-12)
     assert shown["auc"] == pytest.approx(sk.roc_auc_score(y, p, multi_class="ovr"), abs=1e-6)
     assert found["evaluation"]["confusion"]["counts"] == sk.confusion_matrix(y, given).tolist()
@@ -121,24 +121,24 @@ def test_the_worst_rows_are_those_with_the_largest_loss(digits: tuple[Path, Kept
     assert worst["rows"][0]["pixels"] == load_digits().data[rows[0] - 1].tolist()
 
 
-def test_calibration_of_a_binary_task_is_that_of_scikit_learn(tmp_path: Path) -> None:
+def test_calibration_of_a_binary_task_agrees_with_scikit_learn(tmp_path: Path) -> None:
     kept = Kept()
     kept.fit(None, "breast_cancer", epochs=3, run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")["evaluation"]
     y, z = kept.held_out()
     p = 1 / (1 + np.exp(-z[:, 0]))
-    came, given = calibration_curve(y[:, 0], p, n_bins=10)
-    assert [bin["came"] for bin in found["calibration"]["bins"]] == pytest.approx(came.tolist(), abs=1e-9)
+    outcome, given = calibration_curve(y[:, 0], p, n_bins=10)
+    assert [bin["came"] for bin in found["calibration"]["bins"]] == pytest.approx(outcome.tolist(), abs=1e-9)
     assert [bin["given"] for bin in found["calibration"]["bins"]] == pytest.approx(given.tolist(), abs=1e-5)
     sizes = np.array([bin["rows"] for bin in found["calibration"]["bins"]])
     assert found["calibration"]["ece"] == pytest.approx(
-        float((sizes * abs(came - given)).sum() / sizes.sum()), abs=1e-5
+        float((sizes * abs(outcome - given)).sum() / sizes.sum()), abs=1e-5
     )
     (curve,) = found["curves"]["curves"]
     assert curve["auc"] == pytest.approx(sk.roc_auc_score(y[:, 0], p), abs=1e-6)
 
 
-def test_figures_of_numbers_are_those_of_scikit_learn(tmp_path: Path) -> None:
+def test_metrics_of_regression_agree_with_scikit_learn(tmp_path: Path) -> None:
     kept = Kept()
     run = kept.fit(None, numbers(), target="y", epochs=15, run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")
@@ -171,7 +171,7 @@ def test_figures_of_numbers_are_those_of_scikit_learn(tmp_path: Path) -> None:
     assert guess == pytest.approx(np.sqrt(np.mean((truth - np.array(source["y"])[train].mean()) ** 2)), rel=1e-4)
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_confusion_and_areas_of_labels_agree_with_scikit_learn(tmp_path: Path) -> None:
     g = np.random.default_rng(0)
     X = g.normal(size=(300, 4))
     Y = (X[:, :3] + 0.3 * g.normal(size=(300, 3)) > 0).astype(int)
@@ -186,7 +186,7 @@ def test_labels(tmp_path: Path) -> None:
     assert areas == pytest.approx({f"y{i}": sk.roc_auc_score(y[:, i], z[:, i]) for i in range(3)}, abs=1e-6)
 
 
-def test_quantiles_have_their_coverage(tmp_path: Path) -> None:
+def test_the_coverage_is_the_share_of_rows_below_each_quantile(tmp_path: Path) -> None:
     kept = Kept()
     kept.fit(None, "diabetes", epochs=5, loss="quantile(0.1, 0.9)", run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")["evaluation"]
@@ -194,7 +194,7 @@ def test_quantiles_have_their_coverage(tmp_path: Path) -> None:
     assert [one["share"] for one in found["coverage"]] == pytest.approx((y <= z).mean(0).tolist())
 
 
-def test_members_of_an_ensemble_judge_the_rows_they_did_not_see(tmp_path: Path) -> None:
+def test_rows_are_evaluated_by_members_that_were_not_trained_on_them(tmp_path: Path) -> None:
     from multilayer.training.recipe import Recipe
 
     run = ml.fit(Recipe(), numbers(160), target="y", epochs=2, run=tmp_path / "run", **FAST)
@@ -207,7 +207,7 @@ def test_members_of_an_ensemble_judge_the_rows_they_did_not_see(tmp_path: Path) 
     assert "members that never saw it" in found["verdict"]["sentences"][0]["text"]
 
 
-def test_exact_intervals_are_those_of_scipy() -> None:
+def test_exact_intervals_agree_with_scipy() -> None:
     from scipy.stats import binomtest
 
     for n in (1, 2, 7, 50, 359, 4000):
@@ -216,28 +216,28 @@ def test_exact_intervals_are_those_of_scipy() -> None:
             assert quality.exact_interval(k, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    """Of 200 samples of 60 rows whose true error is known, about 95 % of bootstrap intervals hold it."""
+def test_bootstrap_intervals_have_their_nominal_coverage() -> None:
+    """About 95 % of the intervals of 200 samples contain the true error. Each sample has 60 rows."""
     g, inside = np.random.default_rng(0), 0
     for _ in range(200):
         error = g.normal(size=(60, 1))
         low, high, how = quality._intervals(_Errors(error), ("mae",))["mae"]  # pyright: ignore
         inside += low <= np.sqrt(2 / np.pi) <= high
         assert how == "bootstrap of 400"
-    assert 180 <= inside <= 198  # 190 expected, sd 3; percentiles of few rows are a little short
+    assert 180 <= inside <= 198  # 190 expected, sd 3; those of few rows are slightly too narrow
 
 
-def test_intervals_of_many_rows_follow_from_those_of_some() -> None:
-    """20,000 of 80,000 rows are drawn from; the interval is as wide as 80,000 rows make it."""
+def test_intervals_of_many_rows_are_scaled_from_a_selection() -> None:
+    """The bootstrap uses 20,000 of 80,000 rows. The interval has the width of one for 80,000 rows."""
     error = np.random.default_rng(0).normal(size=(80_000, 1))
     low, high, _ = quality._intervals(_Errors(error), ("mae",))["mae"]  # pyright: ignore
     value, expected = np.abs(error).mean(), 2 * 1.96 * np.abs(error).std() / np.sqrt(len(error))
     assert low < value < high
-    assert high - low == pytest.approx(expected, rel=0.3)  # ends of 100 draws are known to about 15 %
+    assert high - low == pytest.approx(expected, rel=0.3)  # the ends of an interval from 100 draws vary by about 15 %
 
 
 class _Errors:
-    """A sample as far as intervals look at one."""
+    """A sample with the attributes that intervals use."""
 
     weight = None
 
@@ -248,7 +248,7 @@ class _Errors:
         return len(self.weights)
 
 
-def test_a_column_moves_with_all_its_numbers() -> None:
+def test_the_numbers_and_codes_of_each_column() -> None:
     from support.training_rows import prepare
 
     ready = prepare(numbers(), target="y")
@@ -263,7 +263,7 @@ def test_a_column_moves_with_all_its_numbers() -> None:
 # The run
 
 
-def test_a_report_is_the_same_again_and_needs_no_data(digits: tuple[Path, Kept]) -> None:
+def test_a_report_that_is_made_again_is_identical_and_needs_no_data(digits: tuple[Path, Kept]) -> None:
     path, _ = digits
     first = (path / "report.html").read_bytes()
     done = CliRunner().invoke(app, ["report", str(path)])
@@ -272,7 +272,7 @@ def test_a_report_is_the_same_again_and_needs_no_data(digits: tuple[Path, Kept])
     assert json.loads((path / "report.json").read_text())["format"] == "multilayer-report"
 
 
-def test_other_rows_can_judge(digits: tuple[Path, Kept], tmp_path: Path) -> None:
+def test_a_model_can_be_evaluated_on_other_rows(digits: tuple[Path, Kept], tmp_path: Path) -> None:
     path, _ = digits
     out = tmp_path / "all.html"
     done = CliRunner().invoke(app, ["report", str(path), "--data", "digits", "--out", str(out)])
@@ -282,7 +282,7 @@ def test_other_rows_can_judge(digits: tuple[Path, Kept], tmp_path: Path) -> None
     assert figures({"evaluation": found})["accuracy"] == pytest.approx(ml.load(path).evaluate("digits")["accuracy"])
 
 
-def test_several_runs_are_one_page(digits: tuple[Path, Kept], tmp_path: Path) -> None:
+def test_one_page_compares_several_runs(digits: tuple[Path, Kept], tmp_path: Path) -> None:
     path, _ = digits
     out = tmp_path / "two.html"
     assert CliRunner().invoke(app, ["report", str(path), str(path), "--out", str(out)]).exit_code == 0
@@ -291,7 +291,7 @@ def test_several_runs_are_one_page(digits: tuple[Path, Kept], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["nowhere"], "there is no run at nowhere"),
         (["RUN", "RUN"], "--out FILE.html"),
@@ -303,13 +303,13 @@ def test_several_runs_are_one_page(digits: tuple[Path, Kept], tmp_path: Path) ->
         (["RUN"] * 13 + ["--out", "x.html"], "a report takes at most 12 runs, got 13"),
     ],
 )
-def test_bad_input_is_one_clear_error(
-    digits: tuple[Path, Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
+def test_bad_input_is_a_clear_error(
+    digits: tuple[Path, Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["report", *(str(digits[0]) if a == "RUN" else a for a in args)])
     assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    assert message in " ".join(done.output.split())
     assert "Traceback" not in done.output
     assert not list(tmp_path.iterdir())
 
@@ -325,7 +325,7 @@ def test_bad_input_is_one_clear_error(
         '{"format":"multilayer-report","version":1,"metrics":7,"metric":[]}',
     ],
 )
-def test_a_damaged_judgement_is_refused(digits: tuple[Path, Kept], tmp_path: Path, text: str) -> None:
+def test_a_damaged_evaluation_is_an_error(digits: tuple[Path, Kept], tmp_path: Path, text: str) -> None:
     import shutil
 
     copy = tmp_path / "run"
@@ -335,7 +335,7 @@ def test_a_damaged_judgement_is_refused(digits: tuple[Path, Kept], tmp_path: Pat
         report(copy)
 
 
-def test_a_report_that_fails_is_told_and_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_cannot_be_written_is_only_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multilayer.pages.report.report.of_run", lambda *_, **__: 1 / 0)
     with pytest.warns(UserWarning, match="the run is complete, but its report could not be written"):
         run = ml.fit(None, "iris", epochs=2, run=tmp_path / "run", **FAST)
@@ -349,7 +349,7 @@ def test_a_report_that_fails_is_told_and_costs_nothing(tmp_path: Path, monkeypat
     assert "report:" not in done.stdout
 
 
-def test_ctrl_c_while_the_report_is_written_keeps_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_during_the_report_keeps_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
@@ -358,14 +358,14 @@ def test_ctrl_c_while_the_report_is_written_keeps_the_run(tmp_path: Path, monkey
         assert ml.fit(None, "iris", epochs=2, run=tmp_path / "run", **FAST).model is not None
 
 
-def test_a_run_without_held_out_rows_says_so(tmp_path: Path) -> None:
+def test_a_report_without_held_out_rows_has_a_warning(tmp_path: Path) -> None:
     ml.fit(None, "iris", epochs=2, validation=None, run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")
     assert found["evaluation"]["origin"] == "trained on"
     assert any("No rows were held out" in one["text"] for one in found["verdict"]["sentences"])
 
 
-def test_a_run_in_memory_leaves_nothing_and_a_folder_shows_itself_in_a_notebook(tmp_path: Path) -> None:
+def test_a_notebook_shows_a_table_for_a_run_in_memory_and_the_report_for_a_run_folder(tmp_path: Path) -> None:
     table = ml.fit(None, "iris", epochs=1, **FAST)._repr_html_()
     assert table.startswith("<table><tr><th>run</th><td>in memory</td>")
     assert "<th>accuracy</th>" in table
@@ -377,8 +377,8 @@ def test_a_run_in_memory_leaves_nothing_and_a_folder_shows_itself_in_a_notebook(
     assert shown.count("<") == 2
 
 
-def test_a_run_that_was_cut_short_has_a_report(tmp_path: Path) -> None:
-    """Its log alone is there: the page shows how far it came."""
+def test_a_killed_run_has_a_report_of_its_training(tmp_path: Path) -> None:
+    """Only the log exists. The report shows the training so far."""
     ml.fit(None, "iris", epochs=3, run=tmp_path / "run", **FAST)
     for name in ("report.json", "report.html", "model.safetensors"):
         (tmp_path / "run" / name).unlink()
@@ -396,7 +396,7 @@ def test_a_run_that_was_cut_short_has_a_report(tmp_path: Path) -> None:
         ({"optimizer": "sgd", "learning_rate": 1e30, "schedule": "constant"}, {"not finite"}),
     ],
 )
-def test_what_happened_is_marked(tmp_path: Path, options: dict[str, Any], kinds: set[str]) -> None:
+def test_special_events_are_marked(tmp_path: Path, options: dict[str, Any], kinds: set[str]) -> None:
     ml.fit(None, "diabetes", run=tmp_path / "run", **FAST | options)
     found = report(tmp_path / "run")
     assert kinds <= {mark["kind"] for mark in found["curves"]["marks"]}
@@ -405,7 +405,7 @@ def test_what_happened_is_marked(tmp_path: Path, options: dict[str, Any], kinds:
 
 
 @pytest.mark.parametrize("schedule", ["coslog(cycles=4)", "one_cycle", "cosine(warmup=0.05)", "constant"])
-def test_the_learning_rate_is_that_of_every_step(tmp_path: Path, schedule: str) -> None:
+def test_the_report_has_the_learning_rate_of_every_step(tmp_path: Path, schedule: str) -> None:
     ml.fit("10-4-1", "diabetes", run=tmp_path / "run", **FAST | {"epochs": 12, "schedule": schedule})
     log = RunFolder.open(tmp_path / "run").events()
     shown = dict(report(tmp_path / "run")["curves"]["rates"])
@@ -416,7 +416,7 @@ def test_the_learning_rate_is_that_of_every_step(tmp_path: Path, schedule: str) 
     assert len(shown) == max(shown) == log[-1].step
 
 
-def test_the_learning_rate_after_a_rollback_is_the_divided_one() -> None:
+def test_the_learning_rate_after_a_rollback_has_the_new_factor() -> None:
     start = events.Start(
         step=0,
         network="",
@@ -433,7 +433,7 @@ def test_the_learning_rate_after_a_rollback_is_the_divided_one() -> None:
     assert [rate for _, rate in found["rates"]] == [0.2] * 5 + [0.1] * 3
 
 
-def test_a_short_run_has_the_gradient_norm_of_its_epochs_and_a_long_one_of_its_steps() -> None:
+def test_gradient_norms_are_by_epoch_for_short_runs_and_by_step_for_long_runs() -> None:
     def epoch(step: int, norm: float | None) -> events.EpochEnd:
         return events.EpochEnd(
             step=step, epoch=step // 4, loss=1, seconds=1, rows_per_second=1, gradient_norm=norm, metrics={}
@@ -442,11 +442,11 @@ def test_a_short_run_has_the_gradient_norm_of_its_epochs_and_a_long_one_of_its_s
     steps = [events.Progress(step=s, epoch=1, loss=1, gradient_norm=s / 2, learning_rate=0.1) for s in (1, 2, 3, 4)]
     assert history([epoch(4, 3.0), epoch(8, 2.0)])["norms"] == [[4, 3.0], [8, 2.0]]
     assert history([*steps, epoch(4, 3.0)])["norms"] == [[1, 0.5], [2, 1.0], [3, 1.5], [4, 2.0]]
-    assert history([epoch(4, None), epoch(8, None)])["norms"] == []  # a log from before they had one
+    assert history([epoch(4, None), epoch(8, None)])["norms"] == []  # a log of an older version
 
 
-def test_what_a_run_was_made_with_makes_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python that the report gives, run as it is, gives the same model to the byte."""
+def test_the_code_of_a_report_repeats_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python code in the report gives a bit-identical model."""
     monkeypatch.chdir(tmp_path)
     ml.fit(None, "iris", epochs=3, batch_size=8, learning_rate=0.01, run=tmp_path / "run", **FAST)
     code = report(tmp_path / "run")["again"]["python"]
@@ -458,9 +458,7 @@ def test_what_a_run_was_made_with_makes_it_again(tmp_path: Path, monkeypatch: py
     assert "--batch-size 8" in command
 
 
-def test_categories_and_constants_are_part_of_what_makes_a_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_has_categorical_and_constant_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("zip,y\n" + "10115,a\n80331,b\n" * 40)
     ml.fit(None, "t.csv", target="y", categorical=["zip"], epochs=1, run="named", **FAST)
@@ -468,13 +466,13 @@ def test_categories_and_constants_are_part_of_what_makes_a_run_again(
     assert "--categorical zip" in again["command"]
     assert "categorical=['zip']" in again["python"]
     Path("same.csv").write_text("zip,y\n" + "1,a\n1,b\n" * 40)
-    ml.fit(None, "same.csv", target="y", keep_constant=True, quiet=True, run="same")  # and nothing else said
+    ml.fit(None, "same.csv", target="y", keep_constant=True, quiet=True, run="same")  # otherwise the defaults
     again = report(Path("same"))["again"]
     assert again["command"] is None
     assert "keep_constant=True" in again["python"]
 
 
-def test_training_can_be_watched_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_opens_a_live_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url))

@@ -1,4 +1,4 @@
-"""Causes and remedies follow from the evidence, and no two remedies of a report contradict each other."""
+"""The causes and remedies of a report: which evidence leads to which cause, and that remedies never contradict."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WEAK = dict(skill=0.2, train_skill=0.25, epochs=10, rows=1000)
         (Evidence(skill=0.9, train_skill=0.95, outside=True), []),
         (Evidence(skill=0.5, train_skill=0.9, outside=True), ["overfits"]),
         (Evidence(skill=0.5, train_skill=0.9, outside=False), []),
-        # Worse than the guess on the training rows too: that is no overfitting.
+        # Worse than the baseline on the training rows too: this is not overfitting.
         (Evidence(skill=-1.6, train_skill=-1.1, outside=True, epochs=3, best_epoch=1, steps=6), ["hardly trained"]),
         (Evidence(skill=-1.6, train_skill=-1.1, outside=True, epochs=300, best_epoch=1, steps=600), ["uninformative"]),
         (Evidence(skill=-1.6, train_skill=-1.1, epochs=10, best_epoch=1, steps=60), ["uninformative"]),
         (Evidence(skill=0.0, train_skill=0.0, epochs=10, best_epoch=9, steps=60), ["hardly trained"]),
         (Evidence(skill=0.0, train_skill=0.0, steps=1, status="stopped", timed_out=True), ["hardly trained"]),
         (Evidence(skill=0.5, train_skill=0.9, outside=True, steps=6), ["overfits"]),
-        # Best epoch 1 of 10, and the training loss falls while the validation loss rises: never more epochs.
+        # Best epoch 1 of 10, and the training loss falls while the validation loss rises: more epochs do not help.
         (
             Evidence(**WEAK, best_epoch=1, train_loss=FALLING, validation_loss=RISING, parameters=5000),
             ["uninformative"],
@@ -86,11 +86,11 @@ WEAK = dict(skill=0.2, train_skill=0.25, epochs=10, rows=1000)
         (Evidence(diverged=True, held_out=False), ["nothing held out", "diverged"]),
     ],
 )
-def test_each_cause_has_its_remedy(seen: Evidence, causes: list[str]) -> None:
+def test_the_causes_for_each_evidence(seen: Evidence, causes: list[str]) -> None:
     assert [remedy.cause for remedy in remedies(seen)] == causes
 
 
-def test_a_run_that_was_hardly_trained_is_told_what_cut_it_short() -> None:
+def test_the_remedy_for_too_few_steps_depends_on_the_time_limit() -> None:
     few: dict[str, Any] = {"skill": 0.0, "train_skill": 0.0, "steps": 1}
     assert [one.text for one in remedies(Evidence(**few))] == ["Train longer: more --epochs."]
     assert [one.text for one in remedies(Evidence(**few, time_limit=True))] == ["Train longer: a larger --time-limit."]
@@ -102,7 +102,7 @@ def test_no_remedy_smooths_labels_of_a_model_that_is_not_confident_enough() -> N
         assert "smoothing" not in text or "less label smoothing" in text
 
 
-def test_shapes_that_one_temperature_cannot_correct_need_a_larger_network() -> None:
+def test_miscalibration_that_a_temperature_cannot_correct_needs_a_larger_network_or_more_rows() -> None:
     mixed: dict[str, Any] = {"skill": 0.7, "confidence": "mixed", "calibrated": True, "rows": 1600}
     (small,) = remedies(Evidence(**mixed, parameters=9))
     assert "a wider or deeper network" in small.text
@@ -111,8 +111,8 @@ def test_shapes_that_one_temperature_cannot_correct_need_a_larger_network() -> N
 
 
 @pytest.mark.parametrize(("high", "outside"), [(0.9998, False), (0.98, True)])
-def test_one_wrong_row_is_no_overfitting(high: float, outside: bool) -> None:
-    """The interval of 119 right rows of 120 ends below 1, which is the accuracy on the training rows."""
+def test_one_wrong_row_is_not_overfitting(high: float, outside: bool) -> None:
+    """With 119 of 120 rows correct, the interval ends below 1, the accuracy on the training rows."""
     entry = dict(name="accuracy", value=0.99, low=0.95, high=high, train=1.0, baseline=0.98, better="higher")
     evaluation = dict(metrics=[{**entry, "how": "exact"}], metric="accuracy", origin="held out", rows=120)
     run = {"status": "finished", "epochs": 5}

@@ -1,4 +1,4 @@
-"""The baseline that a report compares a model with is scikit-learn's dummy estimator, fitted on the training rows."""
+"""The baseline of a report has the metrics of scikit-learn's dummy estimator, fitted on the training rows."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def baselines(found: dict[str, Any]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("shares", [(0.7, 0.3), (0.2, 0.5, 0.3)], ids=["binary", "multiclass"])
-def test_the_baseline_of_classes_is_the_prior_of_the_training_rows(shares: tuple[float, ...], tmp_path: Path) -> None:
+def test_the_baseline_for_classes_has_the_training_frequencies(shares: tuple[float, ...], tmp_path: Path) -> None:
     g = np.random.default_rng(0)
     X = g.normal(size=(200, 3))
     y = g.choice(len(shares), size=200, p=shares)
     found, train, held = trained(X, y, tmp_path / "run")
     dummy = DummyClassifier(strategy="prior").fit(X[train], y[train])
-    said, p = dummy.predict(X[held]), dummy.predict_proba(X[held])
+    predicted, p = dummy.predict(X[held]), dummy.predict_proba(X[held])
     expected = {
-        "accuracy": sk.accuracy_score(y[held], said),
-        "balanced_accuracy": sk.balanced_accuracy_score(y[held], said),
+        "accuracy": sk.accuracy_score(y[held], predicted),
+        "balanced_accuracy": sk.balanced_accuracy_score(y[held], predicted),
         "log_loss": sk.log_loss(y[held], p),
         "auc": 0.5,
-        "f1": sk.f1_score(y[held], said, average="binary" if len(shares) == 2 else "macro", zero_division=0.0),
+        "f1": sk.f1_score(y[held], predicted, average="binary" if len(shares) == 2 else "macro", zero_division=0.0),
     }
     assert baselines(found) == pytest.approx(expected, abs=1e-12)
     first = found["evaluation"]["metric"]
@@ -58,16 +58,16 @@ def test_the_baseline_of_classes_is_the_prior_of_the_training_rows(shares: tuple
     assert figure(first, expected[first]) in sentences
 
 
-def test_the_baseline_of_numbers_is_the_mean_of_the_training_rows(tmp_path: Path) -> None:
+def test_the_baseline_for_numbers_predicts_the_mean_of_the_training_rows(tmp_path: Path) -> None:
     g = np.random.default_rng(1)
     X = g.normal(size=(200, 3))
     y = np.exp(g.normal(size=200))  # skewed: the mean is far from the median
     found, train, held = trained(X, y, tmp_path / "run")
-    said = DummyRegressor(strategy="mean").fit(X[train], y[train]).predict(X[held])
+    predicted = DummyRegressor(strategy="mean").fit(X[train], y[train]).predict(X[held])
     expected = {
-        "rmse": sk.root_mean_squared_error(y[held], said),
-        "mae": sk.mean_absolute_error(y[held], said),
-        "r2": sk.r2_score(y[held], said),
+        "rmse": sk.root_mean_squared_error(y[held], predicted),
+        "mae": sk.mean_absolute_error(y[held], predicted),
+        "r2": sk.r2_score(y[held], predicted),
     }
     assert baselines(found) == pytest.approx(expected, rel=1e-5)  # targets are float32
     sentences = " ".join(one["text"] for one in found["verdict"]["sentences"])

@@ -1,4 +1,4 @@
-"""A report of every kind of run: each task, loss, split, weight, engine and shape of data leaves one."""
+"""Every kind of run has a report: each task, loss, split, weighting, engine and type of data."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ TABLE = {
     "weight": np.abs(X[:, 2]).tolist(),
     "y": YES.tolist(),
 }
-MOMENTS = {
+DATES = {
     "took": [datetime.timedelta(seconds=int(i)) for i in G.integers(0, 999, 200)],
     "when": [datetime.datetime(2020, 1, 1) + datetime.timedelta(hours=int(i)) for i in G.integers(0, 9999, 200)],
     "y": X[:, 0].tolist(),
 }
-HOLES = {"x": X[:, 0].tolist(), "k": ["a", None] * 100, "y": [None if i % 7 == 0 else X[i, 1] for i in range(200)]}
+MISSING = {"x": X[:, 0].tolist(), "k": ["a", None] * 100, "y": [None if i % 7 == 0 else X[i, 1] for i in range(200)]}
 COLOURS = (G.integers(0, 255, (120, 16, 16, 3), dtype=np.uint8), G.integers(0, 2, 120))
 
 CASES: dict[str, tuple[str | None, Any, dict[str, Any]]] = {
     "several numbers": (None, (X, X[:, :2] * 2 + 1), {}),
     "counts": (None, (X, G.poisson(np.exp(X[:, 0]))), {"loss": "poisson", "task": "regression"}),
     "two classes as two outputs": (None, (X, YES), {"loss": "cross_entropy"}),
-    "classes by squares": (None, (X, G.integers(0, 3, 200)), {"loss": "mse", "task": "multiclass"}),
+    "classes with squared error": (None, (X, G.integers(0, 3, 200)), {"loss": "mse", "task": "multiclass"}),
     "a perceptron": ("4-1", (X, YES), {"loss": "perceptron", "learning_rate": 0.01}),
     "weights of classes": (None, (X, YES), {"class_weight": "balanced"}),
     "weights in a column": (None, TABLE, {"target": "y", "sample_weight": "weight"}),
@@ -44,18 +44,18 @@ CASES: dict[str, tuple[str | None, Any, dict[str, Any]]] = {
     "float64": ("4-8-1", (X, YES), {"dtype": "float64"}),
     "torch": ("4-8-1", (X, YES), {"engine": "torch"}),
     "no kernel": ("4-kan(6)-1", (X, YES), {}),
-    "too few to hold out": ("4-1", (X[:12], YES[:12]), {}),
+    "too few rows to hold out": ("4-1", (X[:12], YES[:12]), {}),
     "one row held out": ("4-1", (X[:60], YES[:60]), {"validation": 0.02}),
     "sixty classes": (None, (np.repeat(X, 4, 0), np.arange(800) % 60), {"task": "multiclass"}),
     "averaged": ("4-8-1", (X, YES), {"average": 0.9}),
-    "pictures in colour": (None, COLOURS, {}),
-    "holes": (None, HOLES, {"target": "y"}),
-    "moments and durations": (None, MOMENTS, {"target": "y"}),
+    "colour images": (None, COLOURS, {}),
+    "missing values": (None, MISSING, {"target": "y"}),
+    "dates and durations": (None, DATES, {"target": "y"}),
     "quantiles of two targets": (None, (X, X[:, :2]), {"loss": "quantile(0.1, 0.5, 0.9)"}),
     "a class that is not held out": ("4-1", (X, np.arange(200) == 0), {"validation": 0.1}),
-    "members with rows of their own": ("4-8-1", (X, YES), {"ensemble": 3}),
-    "members with the same rows": ("4-8-1", (X, YES), {"ensemble": 3, "validation": 0.2}),
-    "validation of its own": (None, (X, YES), {"validation": (X[:40], YES[:40])}),
+    "members that hold out different rows": ("4-8-1", (X, YES), {"ensemble": 3}),
+    "members that hold out the same rows": ("4-8-1", (X, YES), {"ensemble": 3, "validation": 0.2}),
+    "separate validation data": (None, (X, YES), {"validation": (X[:40], YES[:40])}),
 }
 
 
@@ -75,14 +75,14 @@ def test_every_kind_of_run_has_a_report(name: str, tmp_path: Path) -> None:
     assert html([found]) == (tmp_path / "run" / "report.html").read_text()
 
 
-def test_few_rows_are_said_to_be_few(tmp_path: Path) -> None:
+def test_a_report_of_few_rows_has_a_warning(tmp_path: Path) -> None:
     ml.fit("4-1", (X[:60], YES[:60]), epochs=1, quiet=True, validation=0.02, run=tmp_path / "run")
-    told = " ".join(one["text"] for one in report(tmp_path / "run")["verdict"]["sentences"])
-    assert "on 1 row it has never seen" in told
-    assert "These figures are rough: they come from 1 row." in told
+    text = " ".join(one["text"] for one in report(tmp_path / "run")["verdict"]["sentences"])
+    assert "on 1 row it has never seen" in text
+    assert "These figures are rough: they come from 1 row." in text
 
 
-def test_pictures_are_looked_at_in_squares(tmp_path: Path) -> None:
+def test_the_importance_of_images_is_by_squares(tmp_path: Path) -> None:
     ml.fit(None, COLOURS, epochs=1, quiet=True, run=tmp_path / "run")
     found = report(tmp_path / "run")["evaluation"]
     assert (found["importance"]["patch"], found["importance"]["image"]) == (2, [8, 8, 1])

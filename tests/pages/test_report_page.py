@@ -1,4 +1,4 @@
-"""The report in a real browser: it says what Python says, is quiet, is for everybody, and runs nobody else's script."""
+"""The report in a browser: its numbers, errors and requests, accessibility, and scripts in data, which must not run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAST: dict[str, Any] = {"recipe": "plain", "quiet": True, "threads": 1}
 
 
 def look(*pages: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the browser finds on each page."""
+    """Open pages in Chromium. Return what it finds on each page."""
     job = {"modules": str(ROOT / "frontend"), "chromium": CHROMIUM, "pages": pages}
     script = Path(__file__).with_name("report_page.mjs")
     done = subprocess.run(
@@ -48,27 +48,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ml.fit(None, table, target="y", loss="quantile(0.1, 0.5, 0.9)", epochs=4, run=root / "numbers", **FAST)
     ml.fit(None, (X, (X[:, :3] > 0).astype(int)), epochs=4, run=root / "labels", **FAST)
     ml.fit(None, "breast_cancer", epochs=4, run=root / "binary", **FAST)
-    ml.fit(None, "diabetes", optimizer="sgd", learning_rate=1e30, schedule="constant", run=root / "lost", **FAST)
+    ml.fit(None, "diabetes", optimizer="sgd", learning_rate=1e30, schedule="constant", run=root / "diverged", **FAST)
     ml.fit(None, "diabetes", epochs=6, run=root / "squares", **FAST)
     ml.fit(None, "diabetes", epochs=6, loss="mae", run=root / "sizes", **FAST)
     losses = [web.report(root / name) for name in ("squares", "sizes")]
     (root / "losses.html").write_text(web.html(losses))
     compared = web.html([web.report(root / "digits"), web.report(root / "binary"), web.report(root / "numbers")])
     (root / "compare.html").write_text(compared)
-    names = ("digits", "numbers", "labels", "binary", "lost")
+    names = ("digits", "numbers", "labels", "binary", "diverged")
     return {name: root / name / "report.html" for name in names} | {
         name: root / f"{name}.html" for name in ("compare", "losses")
     }
 
 
-def test_every_report_is_quiet_and_for_everybody(runs: dict[str, Path], tried: Any) -> None:
+def test_reports_are_accessible_and_have_no_errors_or_requests(runs: dict[str, Path], tried: Any) -> None:
     sizes = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
-    asked = [
+    visits = [
         {"url": path.as_uri(), "width": width, "scheme": scheme, "axe": True, "open": True}
         for path in runs.values()
         for width, scheme in sizes
     ]
-    for page, found in zip(asked, look(*asked), strict=True):
+    for page, found in zip(visits, look(*visits), strict=True):
         where = f"{page['url']} at {page['width']} {page['scheme']}"
         assert found["errors"] == [], where
         assert found["requests"] == [page["url"]], where
@@ -77,14 +77,14 @@ def test_every_report_is_quiet_and_for_everybody(runs: dict[str, Path], tried: A
         assert found["foreign"] == found["handlers"] == 0, where
         assert found["named"], where
         assert found["figures"] > 4, where
-    tried("report pages looked at in Chromium", len(asked))
+    tried("report pages opened in Chromium", len(visits))
 
 
-def test_the_page_says_what_python_says(runs: dict[str, Path]) -> None:
+def test_the_page_has_the_numbers_of_the_report(runs: dict[str, Path]) -> None:
     names = ("digits", "numbers", "labels", "binary")
     for name, found in zip(names, look(*({"url": runs[n].as_uri()} for n in names)), strict=True):
         report = web.report(runs[name].parent)
-        assert found["errors"] == [], name  # with the policy in force: nothing was refused by it
+        assert found["errors"] == [], name  # the content security policy is active and refused nothing
         text = found["text"].replace("\u2212", "-")
         assert name in found["title"]
         for sentence in report["verdict"]["sentences"]:
@@ -97,7 +97,7 @@ def test_the_page_says_what_python_says(runs: dict[str, Path]) -> None:
         assert str(report["network"]["network"]) in text
 
 
-def test_keyboard_print_and_the_choice_of_a_run(runs: dict[str, Path]) -> None:
+def test_keyboard_navigation_printing_and_selecting_a_run(runs: dict[str, Path]) -> None:
     keyboard, printed, chosen = look(
         {"url": runs["digits"].as_uri(), "keys": ["Tab"]},
         {"url": runs["digits"].as_uri(), "pdf": True},
@@ -108,16 +108,16 @@ def test_keyboard_print_and_the_choice_of_a_run(runs: dict[str, Path]) -> None:
     assert "Coverage of the quantiles" in chosen["text"]
 
 
-def test_runs_that_lost_their_way_and_runs_of_different_losses(runs: dict[str, Path]) -> None:
-    lost, losses, alike = look(*({"url": runs[name].as_uri()} for name in ("lost", "losses", "compare")))
-    assert "No epoch has ended." in lost["text"]
-    assert "not finite" in lost["text"].partition("Events")[2].partition("Quality")[0]
+def test_diverged_runs_and_runs_with_different_losses(runs: dict[str, Path]) -> None:
+    diverged, losses, same_loss = look(*({"url": runs[name].as_uri()} for name in ("diverged", "losses", "compare")))
+    assert "No epoch has ended." in diverged["text"]
+    assert "not finite" in diverged["text"].partition("Events")[2].partition("Quality")[0]
     assert "Root mean squared error on validation rows" in losses["text"].partition("in full")[0]
     assert "Validation loss" not in losses["text"].partition("in full")[0]
-    assert "Validation loss" in alike["text"].partition("in full")[0]
+    assert "Validation loss" in same_loss["text"].partition("in full")[0]
 
 
-def test_a_notebook_shows_it_in_a_frame_of_its_own(tmp_path: Path) -> None:
+def test_a_notebook_shows_the_report_in_a_frame(tmp_path: Path) -> None:
     run = ml.fit(None, "iris", epochs=2, run=tmp_path / "run", **FAST)
     page = tmp_path / "notebook.html"
     page.write_text(f"<!doctype html><title>notebook</title><link rel=icon href=data:,>{run._repr_html_()}")
@@ -127,8 +127,8 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own(tmp_path: Path) -> None:
     assert [url for url in found["requests"] if not url.startswith(("file:", "about:", "data:"))] == []
 
 
-def test_no_script_of_anyone_else_runs(tmp_path: Path, tried: Any) -> None:
-    """Every payload as a column's name, a class's name, a value of a cell, the target's name, and a run's name."""
+def test_no_script_in_the_data_runs(tmp_path: Path, tried: Any) -> None:
+    """Use every payload as the name of a column, a class, the target and a run, and as the value of a cell."""
     assert len(PAYLOADS) >= 60
     assert len(set(PAYLOADS)) == len(PAYLOADS)
     g = np.random.default_rng(0)
@@ -145,14 +145,14 @@ def test_no_script_of_anyone_else_runs(tmp_path: Path, tried: Any) -> None:
         page = tmp_path / f"{name}.html"
         page.write_text(web.html(named), encoding="utf-8")
         pages += [page, path / "report.html"]
-    asked = [{"url": page.as_uri(), "open": True} for page in pages]
-    for page, found in zip(pages, look(*asked), strict=True):
+    visits = [{"url": page.as_uri(), "open": True} for page in pages]
+    for page, found in zip(pages, look(*visits), strict=True):
         assert found["hit"] == [], page
         assert found["dialogs"] == 0, page
         assert [url for url in found["requests"] if not url.startswith("file:")] == [], page
         assert len(found["requests"]) == 1, page
         assert found["foreign"] == found["handlers"] == 0, page
-        assert found["scripts"] == 2, page  # the page's own, and its data
+        assert found["scripts"] == 2, page  # the script of the page and its data
         assert found["errors"] == [], page
         assert found["overflow"] <= 0, page
         assert "<script>window.hit1=1</script>" in found["text"], page
@@ -160,9 +160,9 @@ def test_no_script_of_anyone_else_runs(tmp_path: Path, tried: Any) -> None:
 
 
 @pytest.mark.parametrize("epochs", [1, 4000])
-def test_a_run_can_be_watched(tmp_path: Path, epochs: int) -> None:
-    """The page from the server follows the log, and has the whole report when the run has ended; also where it is over
-    before the browser has started."""
+def test_a_live_report_follows_a_run_and_ends_complete(tmp_path: Path, epochs: int) -> None:
+    """The live page follows the log and shows the complete report at the end, also if the run ends before the browser
+    has started."""
     opened: list[dict[str, Any]] = []
     threads: list[threading.Thread] = []
 
@@ -174,12 +174,12 @@ def test_a_run_can_be_watched(tmp_path: Path, epochs: int) -> None:
         threads[0].start()
         return True
 
-    heard: list[str] = []
-    with watching(tmp_path / "run", say=heard.append, open_page=browse):
+    messages: list[str] = []
+    with watching(tmp_path / "run", say=messages.append, open_page=browse):
         ml.fit(None, "digits", epochs=epochs, time_limit=8.0, run=tmp_path / "run", **FAST)
     threads[0].join(timeout=120)
     (found,) = opened
-    assert heard[0].startswith("live: http://127.0.0.1:")
+    assert messages[0].startswith("live: http://127.0.0.1:")
     assert "Verdict" in found["text"]
     assert found["errors"] == []
     hosts = {url.split("/")[2] for url in found["requests"]}

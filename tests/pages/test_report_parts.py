@@ -1,4 +1,4 @@
-"""Parts of a report on small made-up samples: intervals, calibration and the importance of columns."""
+"""Intervals, calibration and column importance of a report, on small artificial samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multilayer.models import importance
 from multilayer.pages.report import quality
 
 
-def test_a_bootstrap_draws_weighted_rows() -> None:
+def test_the_bootstrap_respects_row_weights() -> None:
     truth = np.array([0, 1] * 20)
     p = np.eye(2)[np.where(np.arange(40) < 30, truth, 1 - truth)]  # the last ten rows are wrong
     weight = np.where(np.arange(40) < 30, 2.0, 0.0)

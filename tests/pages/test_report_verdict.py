@@ -1,4 +1,4 @@
-"""The sentences at the head of a report follow from its figures."""
+"""The sentences of a verdict for given metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def entry(value: float, *, low: float, high: float, train: float, baseline: floa
     return dict(name=name, value=value, low=low, high=high, train=train, baseline=baseline, better=better, how="exact")
 
 
-def told(metric: Any, validation: tuple[float, ...] = (1.0, 0.9, 0.9, 0.9, 0.9, 0.9), **more: Any) -> str:
+def sentences(metric: Any, validation: tuple[float, ...] = (1.0, 0.9, 0.9, 0.9, 0.9, 0.9), **more: Any) -> str:
     evaluation = {
         "metrics": [metric],
         "metric": metric["name"],
@@ -30,30 +30,30 @@ def told(metric: Any, validation: tuple[float, ...] = (1.0, 0.9, 0.9, 0.9, 0.9, 
     return " ".join(one["text"] for one in found["sentences"]) + " " + " ".join(found["tries"])
 
 
-def test_the_verdict_says_what_the_figures_say() -> None:
-    good = told(entry(0.95, low=0.92, high=0.97, train=0.96, baseline=0.5))
+def test_the_sentences_for_each_quality_and_fit() -> None:
+    good = sentences(entry(0.95, low=0.92, high=0.97, train=0.96, baseline=0.5))
     assert good.startswith("Good: accuracy 95.0 % on 200 rows it has never seen (95 % interval 92.0 % to 97.0 %);")
     assert "always answering the most frequent class has 50.0 %" in good
     assert "does not overfit" in good
-    assert told(entry(0.52, low=0.45, high=0.6, train=0.6, baseline=0.5)).startswith("No better than a guess")
-    assert "overfit" not in told(entry(0.5, low=0.45, high=0.6, train=0.51, baseline=0.5))
-    assert "It overfits: accuracy 99.0 %" in told(entry(0.75, low=0.7, high=0.8, train=0.99, baseline=0.5))
-    falling = told(entry(0.8, low=0.7, high=0.85, train=0.82, baseline=0.5), (1.0, 0.9, 0.8, 0.7, 0.6, 0.5))
+    assert sentences(entry(0.52, low=0.45, high=0.6, train=0.6, baseline=0.5)).startswith("No better than a guess")
+    assert "overfit" not in sentences(entry(0.5, low=0.45, high=0.6, train=0.51, baseline=0.5))
+    assert "It overfits: accuracy 99.0 %" in sentences(entry(0.75, low=0.7, high=0.8, train=0.99, baseline=0.5))
+    falling = sentences(entry(0.8, low=0.7, high=0.85, train=0.82, baseline=0.5), (1.0, 0.9, 0.8, 0.7, 0.6, 0.5))
     assert "still improving" in falling
     assert "--epochs" in falling
-    rmse = told(entry(2.0, low=1.5, high=2.4, train=1.9, baseline=10.0, name="rmse"))
+    rmse = sentences(entry(2.0, low=1.5, high=2.4, train=1.9, baseline=10.0, name="rmse"))
     assert rmse.startswith("Good: root mean squared error 2 on 200 rows")
     assert "always answering the mean has 10" in rmse
-    sure = {"of": "the class predicted", "ece": 0.08, "chance": 0.02, "lean": 0.07}
+    overconfident = {"of": "the class predicted", "ece": 0.08, "chance": 0.02, "lean": 0.07}
     metric = entry(0.9, low=0.85, high=0.93, train=0.91, baseline=0.5)
-    assert "Its probabilities are too confident" in told(metric, calibration=sure)
-    assert "can be trusted" in told(metric, calibration={**sure, "ece": 0.01})
+    assert "Its probabilities are too confident" in sentences(metric, calibration=overconfident)
+    assert "can be trusted" in sentences(metric, calibration={**overconfident, "ece": 0.01})
 
 
-def test_the_skill_of_a_root_mean_squared_error_is_that_of_its_square() -> None:
-    assert told(entry(4.0, low=3.6, high=4.4, train=3.9, baseline=10.0, name="rmse")).startswith("Good")
+def test_the_skill_of_a_root_mean_squared_error_uses_its_square() -> None:
+    assert sentences(entry(4.0, low=3.6, high=4.4, train=3.9, baseline=10.0, name="rmse")).startswith("Good")
 
 
-def test_a_model_whose_interval_holds_the_baseline_is_not_clearly_better() -> None:
-    assert told(entry(0.65, low=0.45, high=0.8, train=0.66, baseline=0.5)).startswith("Not clearly better")
-    assert told(entry(0.65, low=0.55, high=0.8, train=0.66, baseline=0.5)).startswith("Weak")
+def test_a_model_whose_interval_contains_the_baseline_is_not_clearly_better() -> None:
+    assert sentences(entry(0.65, low=0.45, high=0.8, train=0.66, baseline=0.5)).startswith("Not clearly better")
+    assert sentences(entry(0.65, low=0.55, high=0.8, train=0.66, baseline=0.5)).startswith("Weak")

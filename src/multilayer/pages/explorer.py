@@ -123,9 +123,9 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
     Examples
     --------
     >>> import multilayer as ml
-    >>> page = ml.explore(ml.build("2-3:relu-1"), [[0.5, -0.5]])
+    >>> page = ml.explore(ml.build("2-3:tanh-1"), [[0.5, -0.5]])
     >>> page.state["model"]["text"]
-    '2-3:relu-1'
+    '2-3:tanh-1'
     >>> "model" in ml.explore().state  # the lessons only
     False
     """
