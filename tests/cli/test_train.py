@@ -98,7 +98,7 @@ def test_notes_name_options_as_on_the_command_line(here: Path) -> None:
     out = mlp("train", "t.csv", *FAST, "--epochs", "1")
     assert "data: target: 'y' (by its name; --target … overrides)" in out
     assert "(inferred; --task … overrides)" in out
-    assert "9 rows are fewer than 10 (--validation 0.2 would)" in out
+    assert "9 rows are fewer than 10 (--validation 0.2 overrides)" in out
     assert "after 1 epoch and 1 step" in out
 
 
@@ -306,9 +306,9 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         (["train", "t.csv", "--target", "y", "--optimizer", "adm"], "did you mean 'adam'"),
         (["train", "t.csv", "--target", "y", "--arch", "9-1"], "but the network takes 9 numbers"),
         (["train", "t.csv", "--target", "y", "--config", "no.toml"], "cannot read no.toml"),
-        (["train", "t.csv", "--target", "y", "--group", "y"], "group must be another column than the target, got 'y'"),
-        (["train", "t.csv", "--target", "y", "--time", "y"], "time must be another column than the target, got 'y'"),
-        (["train", "t.csv", "--target", "y", "--weight", "y"], "weight must be another column than the target"),
+        (["train", "t.csv", "--target", "y", "--group", "y"], "group must not be the target, got 'y'"),
+        (["train", "t.csv", "--target", "y", "--time", "y"], "time must not be the target, got 'y'"),
+        (["train", "t.csv", "--target", "y", "--weight", "y"], "weight must not be the target"),
         (["resume", "nowhere"], "there is no run at nowhere"),
         (
             ["predict", "t.csv", "t.csv"],

@@ -78,7 +78,8 @@ def test_a_regression_loss_needs_the_task_if_the_target_looks_like_classes(tmp_p
     counts(tmp_path)
     done = CliRunner().invoke(app, [name, str(tmp_path / "t.csv"), "--target", "y", "--loss", "mse", "--run", "r"])
     assert done.exit_code == 2
-    assert "mse is a loss for numbers, and these read as 12 classes: say which, --task regression or" in done.stderr
+    expected = "mse is a loss for numbers, but the target has 12 values, like classes: set --task regression or"
+    assert expected in done.stderr
 
 
 def test_a_search_saves_its_task(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_a_search_saves_its_categorical_columns(tmp_path: Path) -> None:
     options = ("--run", str(path), "--trials", "1", "--quiet")
     failed = command(tmp_path, *options)
     assert failed.exit_code == 2
-    assert "or have all of it as categories: --categorical 'code'" in failed.stderr
+    assert "or treat all its values as categories: --categorical 'code'" in failed.stderr
     done = command(tmp_path, *options, "--categorical", "code")
     assert done.exit_code == 0, done.output
     assert RunFolder.open(path / "best").config["data"]["categorical"] == ["code"]

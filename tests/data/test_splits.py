@@ -83,11 +83,11 @@ def test_validation_choices() -> None:
         assert (len(ready.train), len(ready.validation)) == sizes
     ready = prepare((X[:9], np.arange(9) % 2))
     assert len(ready.validation) == 0
-    assert "no rows held out: 9 rows are fewer than 10 (validation=0.2 would)" in ready.notes
+    assert "no rows held out: 9 rows are fewer than 10 (validation=0.2 overrides)" in ready.notes
     assert len(prepare((X[:9], np.arange(9) % 2), validation=0.2).validation) == 2
     assert len(prepare((X[:10], np.arange(10) % 2)).validation) == 2
     for bad in (1, True, 0):
-        with pytest.raises(OptionError, match="validation must be a share, None or data of its own"):
+        with pytest.raises(OptionError, match="validation must be a fraction, None or separate data"):
             prepare((X, np.arange(100) % 4), validation=bad)
 
 
@@ -103,7 +103,7 @@ def test_groups_and_time_split_and_are_no_inputs() -> None:
     assert "t" in [
         c.name for c in prepare(TABLE, target="y", time_column="t", columns={"t": "numeric"}).encoding.columns
     ]
-    with pytest.raises(OptionError, match="by group or by time, got both"):
+    with pytest.raises(OptionError, match="split by group or by time_column, got both: remove one"):
         prepare(TABLE, target="y", time_column="t", group="g")
 
 
@@ -177,7 +177,7 @@ def test_prepare_cuts_folds_for_an_ensemble() -> None:
     own = prepare(TABLE, target="y", group=np.arange(100) // 25, ensemble=8)
     assert len(own.folds) == 4
     numbers = prepare((X, np.linspace(0, 1, 100)), ensemble=4, task="regression")
-    assert any("alike in the target" in note for note in numbers.notes)
+    assert any("stratified by target value" in note for note in numbers.notes)
     two = prepare((X, np.random.default_rng(0).normal(size=(100, 2))), ensemble=4, task="multioutput")
     assert any("at random" in note for note in two.notes)
 
@@ -213,7 +213,7 @@ def test_groups_of_equal_size_are_held_out_in_the_order_of_their_parts() -> None
 def test_the_note_tells_how_many_members_hold_out_a_row(rows: int, members: int, said: str) -> None:
     ready = prepare((X[:rows], X[:rows, 0]), ensemble=members, task="regression")
     assert len(ready.folds) == 5
-    assert f"10 rows, each held out by {said} members, alike in the target" in ready.notes
+    assert f"10 rows, each held out by {said} members, stratified by target value" in ready.notes
 
 
 def test_groups_and_times_hold_out_rows_however_few() -> None:

@@ -164,8 +164,8 @@ def header_cases() -> Iterator[Case]:
     yield Case(name="nameless numbers", data=csv(rows, ["", *HEADER]), fault="column 1 has no name")
     yield Case(name="trailing delimiter", data=csv([[*r, ""] for r in GOOD], [*HEADER, ""]), note="no values", rows=24)
     yield Case(name="id", data=csv([[i, *r] for i, r in enumerate(GOOD)], ["id", *HEADER]), note="'id' .row numbers")
-    yield Case(name="no header", data=b"5.1,3.5,1.4,s\n4.9,3.0,1.4,t\n", fault="names of the columns, got '5.1")
-    yield Case(name="all numbers", data=b"5.1,3.5,1.4\n4.9,3.0,1.2\n", fault="names of the columns")
+    yield Case(name="no header", data=b"5.1,3.5,1.4,s\n4.9,3.0,1.4,t\n", fault="the column names, got '5.1")
+    yield Case(name="all numbers", data=b"5.1,3.5,1.4\n4.9,3.0,1.2\n", fault="the column names")
     yield Case(name="names that are whole numbers", data=csv(header=["0", "1", "2", "y"]), rows=24)
     many = [f"c{i}" for i in range(10_000)]
     values = [[(i * j) % 13 for j in range(10_000)] + ["ab"[i % 2]] for i in range(6)]
@@ -185,9 +185,11 @@ def header_cases() -> Iterator[Case]:
         name="target not named", data=csv(header=["a", "b", "c", "d"]), options={"target": None}, fault="name the"
     )
     yield Case(name="usual target", data=csv(), options={"target": None}, note="target: 'y' .by its name")
-    yield Case(name="two targets alike", data=csv(), options={"target": ["y", "y"]}, fault="targets must differ")
-    yield Case(name="no targets", data=csv(), options={"target": []}, fault="a target is needed")
-    yield Case(name="target 9", data=csv(), options={"target": 9}, fault="target column 9 of 4")
+    yield Case(name="two targets alike", data=csv(), options={"target": ["y", "y"]}, fault="targets must be distinct")
+    yield Case(name="no targets", data=csv(), options={"target": []}, fault="at least one target, got none")
+    yield Case(
+        name="target 9", data=csv(), options={"target": 9}, fault="must be below 4, the number of columns, got 9"
+    )
 
 
 INFINITE = ("inf", "-inf", "+inf", "Inf", "INF", "Infinity", "-Infinity", "1e400", "-1e999")
@@ -233,7 +235,7 @@ def value_cases() -> Iterator[Case]:
     yield Case(name="empty column", data=csv([["", *row[1:]] for row in GOOD]), note="'a' .empty", rows=24)
     yield Case(name="nothing varies", data=csv([[5, 5, "u", row[3]] for row in GOOD]), fault="all columns were dropped")
     one = csv([[*row[:3], "a"] for row in GOOD])
-    yield Case(name="one class", data=one, fault=r"column 'y': a classification needs two classes")
+    yield Case(name="one class", data=one, fault=r"column 'y': a classification needs at least two classes")
     free = csv([[f"name {i * 7919}", *row[1:]] for i, row in enumerate(GOOD)])
     note = "'a' .text with many different values"
     yield Case(name="free text", data=free, note=note, rows=24, options={"validation": None})
@@ -253,7 +255,7 @@ def value_cases() -> Iterator[Case]:
         name="negative counts",
         data=counts,
         options={"task": "regression", "loss": "poisson"},
-        fault=rf"{at(1, 'y')}: poisson needs counts",
+        fault=rf"{at(1, 'y')}: poisson needs numbers of 0 or more",
     )
     negative = {"options": {"sample_weight": "a"}}
     yield Case(
@@ -266,10 +268,16 @@ def value_cases() -> Iterator[Case]:
         name="weight in words", data=csv(), options={"sample_weight": "c"}, fault="column 'c': weights must be numbers"
     )
     yield Case(
-        name="missing group", data=csv(changed(4, 2, "")), options={"group": "c"}, fault=f"{at(4, 'c')}.*a value"
+        name="missing group",
+        data=csv(changed(4, 2, "")),
+        options={"group": "c"},
+        fault=f"{at(4, 'c')}.*must not have missing values",
     )
     yield Case(
-        name="missing time", data=csv(changed(4, 1, "")), options={"time_column": "b"}, fault=f"{at(4, 'b')}.*a value"
+        name="missing time",
+        data=csv(changed(4, 1, "")),
+        options={"time_column": "b"},
+        fault=f"{at(4, 'b')}.*must not have missing values",
     )
     yield Case(name="time in words", data=csv(), options={"time_column": "c"}, fault="needs dates or numbers, got text")
 

@@ -50,10 +50,10 @@ def test_a_run_keeps_the_names_of_its_categories(table: Path, tmp_path: Path) ->
 def test_the_message_about_a_word_among_numbers_names_an_option_that_works(table: Path) -> None:
     """Each message recommends something that works for its interface."""
     message = r"row 80, column 'code': 79 of 80 different values are numbers, got 'K7': correct it, leave it empty, or"
-    with pytest.raises(DataError, match=rf"{message} have all of it as categories: categorical='code'$"):
+    with pytest.raises(DataError, match=rf"{message} treat all its values as categories: categorical='code'$"):
         fit(None, table, target="y", **FAST)
     assert kinds(fit(None, table, target="y", categorical="code", **FAST))["code"] == "categorical"
-    with pytest.raises(DataError, match=rf"{message} give it a categorical dtype in a data frame$"):
+    with pytest.raises(DataError, match=rf"{message} treat all its values as categories: categorical='code'$"):
         prepare(table, target="y", categorical=None)
     with pytest.raises(DataError, match=r"column 'code': .*, got 'K7': correct it or leave it empty$"):
         prepare(table, target="code", categorical=None)
@@ -66,7 +66,7 @@ def test_categories_on_the_command_line_and_in_its_file(table: Path, tmp_path: P
         assert done.exit_code == code, done.output
         return " ".join(done.output.split())
 
-    assert "or have all of it as categories: --categorical 'code'" in train(code=2)
+    assert "or treat all its values as categories: --categorical 'code'" in train(code=2)
     train("--categorical", "code", "--categorical", "zip", "--run", str(tmp_path / "line"))
     (tmp_path / "c.toml").write_text('categorical = ["code", "zip"]\n')
     train("--config", str(tmp_path / "c.toml"), "--run", str(tmp_path / "file"))
@@ -94,7 +94,7 @@ def test_columns_of_arrays_go_by_their_numbers(name: Any) -> None:
     [
         (["cod"], r"categorical: .*t\.csv: unknown column 'cod': did you mean 'code'\? valid: code, x, zip$"),
         (["code", "1"], "unknown column '1'"),
-        (["y"], "categorical must be another column than the target, got 'y': name another, or none"),
+        (["y"], "categorical must not be the target, got 'y': name another column, or none"),
     ],
 )
 def test_invalid_names_of_categories(table: Path, names: list[str], message: str) -> None:

@@ -72,7 +72,7 @@ def test_weights_in_memory_must_be_passed_again(table: Path, tmp_path: Path) -> 
         ({"sample_weight": -W}, DataError, r"row 1, .*weights must be 0 or more and finite, got -"),
         ({"sample_weight": W * np.nan}, DataError, "weights must be 0 or more and finite, got nan"),
         ({"sample_weight": ["many"] * ROWS}, DataError, r"weights must be one number per row, got \['many'"),
-        ({"sample_weight": "y"}, OptionError, "weight must be another column than the target, got 'y'"),
+        ({"sample_weight": "y"}, OptionError, "weight must not be the target, got 'y'"),
         ({"sample_weight": "v"}, DataError, "'v'"),
         (
             {"class_weight": {"rar": 2.0}},

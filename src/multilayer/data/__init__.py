@@ -1,10 +1,10 @@
-"""Tables in, numbers out: readers, typed columns, the encoding, the task, splits, bundled sets and augmentation.
+"""Read tables and convert them to numbers: readers, columns, encoding, task, splits, bundled sets and augmentation.
 
-made = make_training_data("people.csv", DataOptions(target="income"))
-made.data, made.train, made.validation      for an engine
-made.encoding                               stored with the model: apply, decode, probabilities
+    made = make_training_data("people.csv", DataOptions(target="income"))
+    made.data, made.train, made.validation      for an engine
+    made.encoding                               stored with the model: apply, decode, probabilities
 
-Networks belong in `spec`. The engines that read the batches belong in `engines`.
+Networks are in `spec`, and engines that train on the batches in `engines`.
 """
 
 from __future__ import annotations

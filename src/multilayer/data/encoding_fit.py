@@ -54,8 +54,7 @@ def fit(
 ) -> tuple[Encoding, list[str]]:
     """Fit the encoding of the columns `inputs` to the training rows. Return it and notes for the user.
 
-    `kinds` are the kinds that the user specified. None means that the caller has no option for them: messages then do
-    not recommend one.
+    `kinds` are the kinds that the user specified.
 
     If no column can be used, an error is raised. With `keep_constant`, one column is kept as an input that is always 0,
     so that every prediction is the same. "all" keeps every constant column, because rows of later pieces may vary: it
@@ -80,7 +79,6 @@ def fit(
         if name in ready
         else _fit_column(
             *(table, train, name, declared.get(name), scaling),
-            declarable=kinds is not None,
             keep_constant=keep_constant == "all",
         )
         for name in inputs
@@ -88,7 +86,7 @@ def fit(
     if all(one.column.kind == "drop" for one in fitted):
         place = _first_to_keep([one.column for one in fitted]) if keep_constant else None
         if place is None:
-            reasons = _describe_dropped([one.column for one in fitted], declarable=kinds is not None)
+            reasons = _describe_dropped([one.column for one in fitted])
             raise DataError(f"{table.name}: all columns were dropped, so there is nothing to learn from: {reasons}")
         kept = replace(fitted[place].column, kind="numeric", parts=(0,), family="empty", zone=None)
         fitted[place] = _FittedColumn(column=kept, scales=[(0.0, 1.0, 0.0)])
@@ -109,7 +107,7 @@ def fit(
         image=table.image if whole else None,
         positional=table.positional,
     )
-    dropped = dropped_note(encoding, declarable=kinds is not None)
+    dropped = dropped_note(encoding)
     return encoding, [*(note for one in fitted for note in one.notes), *([] if dropped is None else [dropped])]
 
 
@@ -130,7 +128,6 @@ def _fit_column(
     declared: Kind | None,
     scaling: str,
     *,
-    declarable: bool,
     keep_constant: bool,
 ) -> _FittedColumn:
     """Fit a column. All its values are checked, so that values in held-out rows cannot raise an error later."""
@@ -141,7 +138,7 @@ def _fit_column(
     if kind == "drop":
         why = "empty" if declared is None else DROPPED_BY_USER
     elif kind == "categorical":
-        vocabulary, why, notes = _categories(table, name, train, declared=declared is not None, declarable=declarable)
+        vocabulary, why, notes = _categories(table, name, train, declared=declared is not None)
     elif declared is None and _is_counter(table, name):
         why = ROW_NUMBERS
     else:
@@ -198,18 +195,15 @@ def with_variation(encoding: Encoding, source: Any) -> Encoding:
     return replace(encoding, columns=tuple(columns), scale=scale)
 
 
-def dropped_note(encoding: Encoding, *, declarable: bool = True) -> str | None:
-    """Return which columns were dropped, why, and what to do. None if only the user dropped columns.
-
-    `declarable` says whether the caller has the option `categorical`.
-    """
+def dropped_note(encoding: Encoding) -> str | None:
+    """Return which columns were dropped, why, and what to do. None if only the user dropped columns."""
     dropped = [column for column in encoding.columns if column.why not in ("", DROPPED_BY_USER)]
-    return f"{DROPPED}{_describe_dropped(dropped, declarable=declarable)}" if dropped else None
+    return f"{DROPPED}{_describe_dropped(dropped)}" if dropped else None
 
 
-def warn_of_dropped(encoding: Encoding, *, declarable: bool = True) -> None:
+def warn_of_dropped(encoding: Encoding) -> None:
     """Warn about dropped columns in Python, even with `quiet`. The command line prints a note instead."""
-    note = dropped_note(encoding, declarable=declarable)
+    note = dropped_note(encoding)
     if note is not None and not is_command_line():
         warn(note)
 
@@ -231,9 +225,7 @@ def _is_counter(table: Table, name: str) -> bool:
     return name.strip().lower() in ROW_NUMBER_NAMES and counts_rows(table.column(name))
 
 
-def _categories(
-    table: Table, name: str, train: Rows, *, declared: bool, declarable: bool
-) -> tuple[Any, str, list[str]]:
+def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str, list[str]]:
     """Return the vocabulary of the training rows, the reason to drop the column (or ""), and notes for the user."""
     column = table.column(name)
     keys = C.keys_of(column, table, name)
@@ -245,9 +237,8 @@ def _categories(
         return values, "constant", []
     if not pa.types.is_large_string(keys.type) or declared:
         return values, "", []
-    given = f"have all of it as categories: {option('categorical', repr(name))}"
-    meant = given if declarable else "give it a categorical dtype in a data frame"
-    C.check_not_numbers(table, name, C.vocabulary(keys), keys, otherwise=meant)
+    declare = f"treat all its values as categories: {option('categorical', repr(name))}"
+    C.check_not_numbers(table, name, C.vocabulary(keys), keys, otherwise=declare)
     if C.reads_as_categories(len(values), len(train)):
         return values, "", []
     if not C.is_category(column) or 2 * len(values) > len(train):
@@ -344,7 +335,7 @@ def _mean_and_deviation(matrix: NDArray[Any], train: Rows) -> tuple[float, float
     return mean, deviation or 1.0
 
 
-def _describe_dropped(columns: Iterable[Column], *, declarable: bool) -> str:
+def _describe_dropped(columns: Iterable[Column]) -> str:
     """List the dropped columns by reason, with remedies."""
     reasons: dict[str, list[str]] = {}
     for column in columns:
@@ -352,12 +343,12 @@ def _describe_dropped(columns: Iterable[Column], *, declarable: bool) -> str:
     words: list[str] = []
     for why, names in reasons.items():
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        remedy = _remedy(why, names[0], declarable=declarable)
+        remedy = _remedy(why, names[0])
         words.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why}{remedy})")
     return "; ".join(words)
 
 
-def _remedy(why: str, name: str, *, declarable: bool) -> str:
+def _remedy(why: str, name: str) -> str:
     """Return what to do about a dropped column."""
     if why in (DROPPED_BY_USER, ROUNDED):
         return ""
@@ -366,9 +357,6 @@ def _remedy(why: str, name: str, *, declarable: bool) -> str:
     if why == C.OTHER_DATES:
         return ": write dates as 2024-12-31, or convert the column with pandas.to_datetime"
     if why.startswith(C.FREE_TEXT):
-        if not declarable:
-            return ": group its values, or derive numbers from it"
-        return (
-            f": group its values, derive numbers from it, or use all as categories: {option('categorical', repr(name))}"
-        )
+        declared = option("categorical", repr(name))
+        return f": group its values, derive numbers from it, or use all as categories: {declared}"
     return ": remove the column, or check why it does not vary"

@@ -1,9 +1,9 @@
 """`make_training_data` reads, splits and encodes a table, so that an engine can train on it.
 
-    read → target and task → rows that can be used → split → encoding fitted on training rows → x, codes, y, weights
+    read → target and task → usable rows → split → encoding fitted on training rows → x, codes, y, weights
 
-Everything that was decided or left out is said in `notes`. Rows without a target or of weight 0 are left out. Columns
-named as group, time or weight are not inputs unless `columns` or `categorical` gives them a kind.
+`notes` describe all automatic choices and all dropped rows and columns. Rows without a target and rows of weight 0 are
+not used. Columns of groups, times or weights are not inputs, unless `columns` or `categorical` specifies their kind.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .table import Rows, Table, where
 from .type_inference import without_missing
 
 FEWEST_PARTS = 5
-"""Into which rows are cut for members to hold out."""
+"""Smallest number of parts into which the rows are divided for the members of an ensemble."""
 TARGETS = ("target", "label", "labels", "class", "y", "outcome")
-"""Names that are the target where none is given."""
+"""Names of the target column, if the user specifies none."""
 
 
 class DataKeywords(TypedDict, total=False):
@@ -60,8 +60,7 @@ class DataOptions:
         Column, or one value per row. Rows of one group are held out together; with `time_column`, the latest rows are
         held out. A column named here is not an input.
     categorical : str or iterable of str, optional
-        Columns to treat as categories, whatever their values are. Columns of arrays are given by number. If None,
-        messages do not recommend this option.
+        Columns to treat as categories, whatever their values are. Columns of arrays are given by number.
     columns : mapping, optional
         Kinds of columns: numeric, categorical, date, datetime, time or drop.
     sample_weight, validation_weight : str or array, optional
@@ -113,10 +112,12 @@ class DataOptions:
             object.__setattr__(self, "categorical", names_of(self.categorical))
         if isinstance(self.validation, bool | int):
             raise OptionError(
-                f"{option_name('validation')} must be a share, None or data of its own, got {self.validation!r}"
+                f"{option_name('validation')} must be a fraction, None or separate data, got {self.validation!r}"
             )
         if self.group is not None and self.time_column is not None:
-            raise OptionError("a split is by group or by time, got both")
+            raise OptionError(
+                f"rows are split by {option_name('group')} or by {option_name('time_column')}, got both: remove one"
+            )
 
 
 def is_separate(validation: Any) -> bool:
@@ -126,7 +127,7 @@ def is_separate(validation: Any) -> bool:
 
 
 def names_of(given: Any) -> list[str]:
-    """Return the names of one column or several; those of arrays may be numbers.
+    """Return the names of one or several columns. Columns of arrays may be given as numbers.
 
     >>> names_of("zip"), names_of([0, 2])
     (['zip'], ['0', '2'])
@@ -137,9 +138,27 @@ def names_of(given: Any) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingData:
-    """`data` holds every usable row: those of the source, then those of a validation source of its own.
+    """Encoded rows, their split, and the encoding.
 
-    `origin` is where each row of `data` stood in its source, from 0.
+    Parameters
+    ----------
+    data : Data
+        All usable rows of the source, followed by the rows of separate validation data.
+    train, validation : array of int
+        Rows of `data` for training and for validation.
+    encoding : Encoding
+        The fitted encoding, which is stored with the model.
+    notes : tuple of str
+        Messages for the user about automatic choices and dropped rows and columns.
+    origin : array of int
+        Position of each row of `data` in its source, from 0.
+    folds : tuple of arrays of int
+        Rows that the ensemble members hold out, if each holds out a different part of `train`. Together they are
+        `validation`.
+    loader_batch : int, optional
+        Batch size of the loader, if the data is a loader.
+    dropped : int
+        Number of rows of the source that are not used: without a target, or of weight 0.
     """
 
     data: Data
@@ -149,17 +168,33 @@ class TrainingData:
     notes: tuple[str, ...]
     origin: Rows
     folds: tuple[Rows, ...] = ()
-    """Where an ensemble's members each hold out a part of their own: those parts, of rows of `train`. Together they are
-    the rows of `validation`."""
     loader_batch: int | None = None
-    """Rows of a batch where a user's own loader makes them, in its own order."""
     dropped: int = 0
-    """Rows of the source that were left out: without a target, or of weight 0."""
 
 
 def make_training_data(source: Any, options: DataOptions | None = None) -> TrainingData:
     """Read, split and encode a table.
 
+    Parameters
+    ----------
+    source
+        Anything that `read` accepts.
+    options : DataOptions, optional
+        How to read the target, split the rows and encode the columns.
+
+    Returns
+    -------
+    TrainingData
+
+    Raises
+    ------
+    DataError
+        If the table or a value cannot be used.
+    OptionError
+        If an option is wrong, or does not match the table.
+
+    Examples
+    --------
     >>> made = make_training_data("iris")
     >>> made.encoding.inputs, made.encoding.outputs, len(made.train), len(made.validation)
     (Inputs(numeric=4, categories=()), 3, 120, 30)
@@ -172,10 +207,8 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
     names = target_names(table, options.target, notes)
     for what, name in (("group", group), ("time_column", time), ("sample_weight", weight)):
         if isinstance(name, str) and name in names:
-            raise OptionError(
-                f"{option_name(what)} must be another column than the target, got {name!r}: name another, or none"
-            )
-    if options.categorical is not None:
+            raise OptionError(f"{option_name(what)} must not be the target, got {name!r}: name another column, or none")
+    if options.categorical:
         columns = {**(columns or {}), **dict.fromkeys(_categories(table, options.categorical, names), "categorical")}
     if group is not None and not isinstance(group, str):
         group = splits.group_numbers(group, table)
@@ -273,7 +306,7 @@ def _named(encoding: Encoding, table: Table) -> Encoding:
 
 
 def target_names(table: Table, target: str | int | Sequence[str] | None, notes: list[str]) -> tuple[str, ...]:
-    """The target columns: those asked for, those the source knows, or one with a usual name."""
+    """Return the target columns: those of the user, those that the source declares, or one with a usual name."""
     if target is None and table.targets:
         return table.targets
     if target is None:
@@ -285,30 +318,32 @@ def target_names(table: Table, target: str | int | Sequence[str] | None, notes: 
         return (usual[0],)
     if isinstance(target, (int, np.integer)) and not isinstance(target, bool):
         if not -len(table.names) <= target < len(table.names):
-            raise DataError(f"{table.name}: target column {target} of {len(table.names)}")
+            raise DataError(
+                f"{table.name}: the number of the target must be below {len(table.names)}, the number of columns, "
+                f"got {target}"
+            )
         return (table.names[target],)
     names = (target,) if isinstance(target, str) else tuple(cast("Sequence[str]", target))
     if not names:
-        raise DataError(f"{table.name}: a target is needed, got none")
+        raise DataError(f"{table.name}: there must be at least one target, got none: name a column")
     if isinstance(target, str) and target not in table.names and "," in target:
         names = tuple(part.strip() for part in target.split(","))
     if len(set(names)) < len(names):
-        raise DataError(f"{table.name}: targets must differ, got {', '.join(names)}")
+        raise DataError(f"{table.name}: targets must be distinct, got {', '.join(names)}: name each column once")
     for name in names:
-        table.column(name)  # refuses an unknown name
+        table.column(name)  # raises an error for an unknown name
     return names
 
 
 def _categories(table: Table, categorical: Iterable[str], excluded: tuple[str, ...]) -> list[str]:
-    """The names of columns that are categories, whatever they hold."""
+    """Return the names of the columns in the option `categorical`. `excluded` are the targets."""
     found: list[str] = []
     for name in categorical:
-        made_up = f"x{name}"
-        known = made_up if table.positional and name not in table.names and made_up in table.names else name
+        generated = f"x{name}"
+        known = generated if table.positional and name not in table.names and generated in table.names else name
         if known in excluded:
             raise OptionError(
-                f"{option_name('categorical')} must be another column than the target, got {name!r}: "
-                "name another, or none"
+                f"{option_name('categorical')} must not be the target, got {name!r}: name another column, or none"
             )
         if known not in table.names:
             inputs = [one for one in table.names if one not in excluded]
@@ -318,8 +353,8 @@ def _categories(table: Table, categorical: Iterable[str], excluded: tuple[str, .
 
 
 def _labels_as_written(table: Table, found: targets.Task, task: str) -> tuple[Table, targets.Task]:
-    """Class labels that a frame has as text, such as "1" and "2", stay text, so that predictions can be compared with
-    them. Spellings of one number, such as "1" and "1.0", are one class."""
+    """Keep class labels that are strings in the source, such as "1" and "2", so that predictions can be compared with
+    them. Different strings for one number, such as "1" and "1.0", are one class, and are converted."""
     for name, classes in zip(found.names, found.classes, strict=False):
         if found.kind == "multilabel" or name not in table.written:
             continue
@@ -355,8 +390,11 @@ def _usable_rows(
 def _folds(
     table: Table, task: targets.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
 ) -> tuple[Rows, ...]:
-    """The parts that members hold out in turn; none where rows are few, one split is asked for, or the latest rows must
-    be it. Few members hold out no more of the rows each than one split would: of unequal groups the smallest parts."""
+    """Return the parts of the rows that the ensemble members hold out, one part per member, repeated if necessary.
+
+    There are none if there are few rows, if the user requests one split, or if the latest rows are held out. With fewer
+    members than parts, some rows are never held out: with groups of unequal size, these are the largest parts.
+    """
     n, members, seed, validation = len(table), options.ensemble, options.seed, options.validation
     k = min(max(members, FEWEST_PARTS), n // 2) if members > 1 else 1
     if n < splits.TINY or k < 2 or not (isinstance(validation, str) and validation == "auto") or time is not None:
@@ -370,7 +408,7 @@ def _folds(
         part, how = splits.folds(n, k, seed=seed, strata=classes), "stratified by class"
     elif task.kind == "regression":
         numbers = targets.target_numbers(table, task.names[0])
-        part, how = splits.folds(n, k, seed=seed, strata=numbers), "alike in the target"
+        part, how = splits.folds(n, k, seed=seed, strata=numbers), "stratified by target value"
     else:
         part, how = splits.folds(n, k, seed=seed), "at random"
     sizes = np.bincount(part)
@@ -383,7 +421,7 @@ def _folds(
 
 
 def _times(members: int, parts: int) -> str:
-    """How many of the members hold out a part, where they take them in turn.
+    """Describe how many of the members hold out the same part.
 
     >>> _times(5, 5), _times(8, 5), _times(8, 4)
     ('one', '1 or 2', '2')
@@ -397,9 +435,9 @@ def _whole_groups(group: Any) -> str:
 
 
 def _groups(table: Table, group: Any) -> NDArray[np.int64]:
-    """The number, from 0, of each row's group."""
+    """Return the group number of each row, from 0."""
     if not isinstance(group, str):
-        return np.unique(group, return_inverse=True)[1].astype(np.int64)  # some may have lost every row
+        return np.unique(group, return_inverse=True)[1].astype(np.int64)  # dropped rows may leave gaps in the numbers
     keys = C.keys_of(table.column(group), table, group)
     codes, _ = Codes(vocabulary=C.vocabulary(keys)).apply(keys)
     return codes - 1
@@ -408,6 +446,7 @@ def _groups(table: Table, group: Any) -> NDArray[np.int64]:
 def _split(
     table: Table, task: targets.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
 ) -> splits.Pair:
+    """Return training rows and held-out rows. Without a split, all rows are for training."""
     n, every, none = len(table), np.arange(len(table), dtype=np.int64), np.zeros(0, dtype=np.int64)
     seed, validation = options.seed, options.validation
     for name in (group, time):
@@ -418,7 +457,7 @@ def _split(
     if validation == "auto":
         if n < splits.TINY and group is None and time is None:
             few = f"{count(n, 'row')} are fewer than {splits.TINY}"
-            notes.append(f"no rows held out: {few} ({option('validation', '0.2')} would)")
+            notes.append(f"no rows held out: {few} ({option('validation', '0.2')} overrides)")
             return every, none
         validation = splits.AUTO
     share = splits.check_share(float(validation))
@@ -430,7 +469,8 @@ def _split(
     elif time is not None:
         family = C.family_of(table.column(time), where(table, time))
         if family not in ("number", "date", "datetime", "time"):
-            raise DataError(f"{where(table, time)}: a split by time needs dates or numbers, got {family}")
+            got = C.FAMILY_NAMES[family]
+            raise DataError(f"{where(table, time)}: a split by time needs dates or numbers, got {got}: convert them")
         kind = C.DEFAULT_KIND[family]
         pair = splits.by_time(C.numbers(table, time, kind)[:, 0], share)
         how = f"the last by {time!r}"
@@ -453,7 +493,7 @@ def _check_no_missing(table: Table, name: str) -> None:
     nothing = C.missing(table.column(name))
     if nothing.any():
         row = int(np.flatnonzero(nothing)[0])
-        raise DataError(f"{where(table, name, row)}: must have a value in every row to split by, got none")
+        raise DataError(f"{where(table, name, row)}: a column for the split must not have missing values: fill it")
 
 
 def _augment(given: str | Sequence[str] | Augment | None, encoding: Encoding, train: Rows, seed: int) -> Augment | None:

@@ -63,7 +63,7 @@ class Partial:
         config = Config.from_dict({**options_for(recipe, table), **given, "validation": None, "calibrate": False})
         options = DataOptions(categorical=categorical, sample_weight=weight, keep_constant="all", classes=classes)
         prepared = make_training_data(table, with_config(options, config))
-        warn_of_dropped(prepared.encoding, declarable=True)
+        warn_of_dropped(prepared.encoding)
         spec, config, _ = complete(recipe, prepared, config, given.keys())
         if "learning_rate" not in given:
             config = replace(config, learning_rate=CONSTANT_RATE * cast(float, config.learning_rate))

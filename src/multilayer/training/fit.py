@@ -166,7 +166,7 @@ def fit(
     table = read_once(data)
     made = _choose(network, table, replace(given, outputs=outputs), set_options, began)
     setup = Setup.make(made.spec, made.prepared, made.config, began=began)
-    warn_of_dropped(made.prepared.encoding, declarable=given.categorical is not None)
+    warn_of_dropped(made.prepared.encoding)
     if made.config.patience is not None and not len(made.prepared.validation):
         warn(f"{option_name('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
     if start is not None:
