@@ -152,6 +152,16 @@ def species() -> tuple[Any, np.ndarray, np.ndarray]:
     return model, data.data, data.target_names[data.target]
 
 
+def test_tracing_a_network_with_one_output_accepts_flat_targets() -> None:
+    network, x, y = ml.build("2-3:tanh-1"), [[1.0, -1.0], [0.5, 2.0]], [1.0, 0.0]
+    flat, column = ml.trace(network, x, y), ml.trace(network, x, [[1.0], [0.0]])
+    assert flat.to_dict() == column.to_dict()
+    with pytest.raises(DataError, match=r"y must be \(2, 1\) numbers, got shape \(3,\)"):
+        ml.trace(network, x, [1.0, 0.0, 0.0])
+    with pytest.raises(DataError, match=r"y must be \(2, 2\) numbers, got shape \(2,\)"):
+        ml.trace(ml.build("2-2"), x, y, loss="mse")
+
+
 def test_a_trained_model_scales_the_rows_it_is_traced_with() -> None:
     model, X, y = species()
     found = ml.trace(model, X, y)
@@ -243,9 +253,17 @@ def test_rows_that_do_not_fit_a_trained_model_are_errors() -> None:
         ml.trace(model, X)
     with pytest.raises(DataError, match="must have the same number of rows, got 150 and 5"):
         ml.trace(model, X, y[:5])
-    with pytest.raises(DataError, match="needs 4 columns as in training, got 3"):
+    with pytest.raises(DataError, match="must have 4 columns as in training, got 3"):
         ml.trace(model, X[:, :3], y)
     with pytest.raises(SpecError, match=r"got MLPClassifier\(\): call fit first"):
         ml.trace(ml.MLPClassifier(), X, y)
     with pytest.raises(OptionError, match="it was fitted on a single class"):
         ml.trace(ml.MLPClassifier().fit(X, np.zeros(len(X))), X, y)
+
+
+def test_a_notebook_shows_a_trace_as_a_table() -> None:
+    found = ml.trace(ml.fit("4-5:tanh-3", "iris", epochs=1, quiet=True), "iris")
+    text = found._repr_html_()
+    assert text.startswith("<table><caption>Trace(150 rows, 3 layers")
+    assert text.count("<tr>") == 1 + 3
+    assert "<td>linear1</td><td>linear</td><td>150 × 5</td>" in text

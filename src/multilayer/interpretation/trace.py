@@ -17,6 +17,7 @@ Not included: the state of the optimizer from earlier steps. A trace is one step
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -96,6 +97,25 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"Trace({count(len(self.rows), 'row')}, {len(self.steps)} layers, loss {self.loss:.6g}: {self.shows})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the layers for a notebook: shapes, sizes of the outputs, and norms of the gradients."""
+        heads = ("layer", "kind", "outputs y", "mean |y|", "‖dy‖", "gradients")
+        lines = [
+            (
+                step.name,
+                step.kind,
+                " × ".join(map(str, step.y.shape)),
+                f"{np.abs(step.y).mean():.4g}" if step.y.size else "",
+                f"{np.linalg.norm(step.dy):.4g}",
+                ", ".join(f"‖∂{name}‖ {np.linalg.norm(value):.4g}" for name, value in step.gradients.items()),
+            )
+            for step in self.steps
+        ]
+        rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines]
+        head = "".join(f"<th>{text}</th>" for text in heads)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table><caption>{html.escape(repr(self))}</caption><tr>{head}</tr>{body}</table>"
 
     def __getitem__(self, name: str) -> Step:
         for step in self.steps:
