@@ -1,4 +1,4 @@
-// Opens pages in Chromium and tells, as JSON, what a person, a screen reader and an attacker would find there.
+// Open pages in Chromium, and print what they contain as JSON: text, errors, requests, accessibility violations, scripts.
 //   node report_page.mjs '{"modules": "…/frontend", "pages": [{"url": "…", "width": 1280, "scheme": "dark", …}]}'
 import { createRequire } from 'node:module'
 import { readFileSync } from 'node:fs'
@@ -16,20 +16,20 @@ const browser = await chromium.launch({
 })
 const found = []
 for (const one of job.pages) {
-  // The page forbids all script but its own: only a test may look past that, to put axe in.
+  // The policy of the page forbids other scripts. Bypass it only to inject axe.
   const context = await browser.newContext({
     viewport: { width: one.width ?? 1280, height: 900 },
     colorScheme: one.scheme ?? 'light',
     bypassCSP: one.axe ?? false,
   })
   const page = await context.newPage()
-  const told = { errors: [], requests: [], dialogs: 0 }
-  page.on('console', (m) => ['error', 'warning'].includes(m.type()) && told.errors.push(m.text()))
-  page.on('pageerror', (e) => told.errors.push(String(e)))
-  page.on('request', (r) => told.requests.push(r.url()))
-  page.on('dialog', (d) => (told.dialogs++, d.dismiss()))
+  const result = { errors: [], requests: [], dialogs: 0 }
+  page.on('console', (m) => ['error', 'warning'].includes(m.type()) && result.errors.push(m.text()))
+  page.on('pageerror', (e) => result.errors.push(String(e)))
+  page.on('request', (r) => result.requests.push(r.url()))
+  page.on('dialog', (d) => (result.dialogs++, d.dismiss()))
   await page.goto(one.url)
-  // A notebook shows a page inside a frame.
+  // In a notebook, the page is inside a frame.
   const view = one.frame ? await (await page.waitForSelector('iframe')).contentFrame() : page
   await view.waitForSelector('main h1')
   const texts = one.wait ?? []
@@ -37,13 +37,13 @@ for (const one of job.pages) {
   await page.waitForTimeout(150)
   if (one.open) {
     for (const summary of await page.locator('summary').all()) await summary.click()
-    const folded = page.locator('button[aria-expanded=false]')
-    while (await folded.count()) await folded.first().click()
+    const collapsed = page.locator('button[aria-expanded=false]')
+    while (await collapsed.count()) await collapsed.first().click()
   }
   if (one.keys) for (const key of one.keys) await page.keyboard.press(key)
   if (one.press) await page.locator(one.press).first().click()
   Object.assign(
-    told,
+    result,
     await view.evaluate(() => ({
       title: document.title,
       text: document.body.innerText,
@@ -60,13 +60,13 @@ for (const one of job.pages) {
   if (one.axe) {
     await page.evaluate(axe)
     const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }))
-    told.violations = violations
+    result.violations = violations
       .filter((v) => ['serious', 'critical'].includes(v.impact))
       .map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 120)).slice(0, 3).join(' | ')}`)
   }
   if (one.shot) await page.screenshot({ path: one.shot, fullPage: true })
-  if (one.pdf) told.pdf = (await page.pdf({ format: 'A4' })).length
-  found.push(told)
+  if (one.pdf) result.pdf = (await page.pdf({ format: 'A4' })).length
+  found.push(result)
   await context.close()
 }
 await browser.close()

@@ -29,7 +29,7 @@ FAST: dict[str, Any] = {"recipe": "plain", "quiet": True, "threads": 1}
 
 
 class Kept:
-    """A run with its report, and the inputs of that run."""
+    """A run with a report, and its prepared training data."""
 
     run: Run
     prepared: TrainingData

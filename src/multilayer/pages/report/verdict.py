@@ -46,7 +46,7 @@ UNRELIABLE = 0.1
 LITTLE = 0.02
 """Difference in skill that is visible, but too small to be called overfitting."""
 FEW = 30
-"""Rows below which no figure is worth much."""
+"""With fewer rows, the verdict warns that the metrics are uncertain."""
 
 WORDS = {
     "accuracy": "accuracy",
@@ -114,18 +114,18 @@ def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
     interval = ""
     if entry["low"] is not None and entry["high"] is not None:
         interval = f" (95 % interval {figure(name, entry['low'])} to {figure(name, entry['high'])})"
-    said = f"{WORDS[name]} {figure(name, entry['value'])} on {where}{interval}"
+    measured = f"{WORDS[name]} {figure(name, entry['value'])} on {where}{interval}"
     if entry["baseline"] is None:
-        return [("fair", f"{said[0].upper()}{said[1:]}.")]
+        return [("fair", f"{measured[0].upper()}{measured[1:]}.")]
     skill = seen.skill or 0.0  # also 0 if the baseline is perfect
     guess = "always answering the most frequent class" if found["classifies"] else "always answering the mean"
     against = f"{guess} has {figure(name, entry['baseline'])}"
     if skill < CLEARLY or not seen.certain:
         tone, how = ("bad", "No") if skill < CLEARLY else ("fair", "Not clearly")
-        sentences = [(tone, f"{how} better than a guess: {said}; {against}.")]
+        sentences = [(tone, f"{how} better than a guess: {measured}; {against}.")]
     else:
         tone, word = ("good", "Good") if skill >= GOOD else ("fair", "Fair") if skill >= FAIR else ("fair", "Weak")
-        sentences = [(tone, f"{word}: {said}; {against}.")]
+        sentences = [(tone, f"{word}: {measured}; {against}.")]
     if found["rows"] < FEW:
         sentences.append(("fair", f"These figures are rough: they come from {rows}."))
     return sentences
@@ -358,7 +358,7 @@ def _still_improving(e: Evidence) -> bool:
 
 
 def _late(e: Evidence) -> bool:
-    """Whether the best epoch was in the second half."""
+    """Return whether the best epoch was in the second half."""
     return e.best_epoch is not None and 2 * e.best_epoch > e.epochs
 
 
