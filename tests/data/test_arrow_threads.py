@@ -1,4 +1,4 @@
-"""Arrow's threads hold nothing of Python's: one that lets go while Python ends would abort the process."""
+"""Arrow's threads use no memory of Python: the process would abort if they released it while Python exits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from multilayer.data import read, text_files
 
 
-def test_a_stream_is_of_memory_of_its_own() -> None:
+def test_a_stream_copies_the_bytes() -> None:
     data = b"a,b\n1,2\n" * 1000
     before = sys.getrefcount(data)
     stream = text_files._stream(data)
@@ -22,24 +22,24 @@ def test_a_stream_is_of_memory_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("name", "text"), [("t.csv", "a,b\n1,2\n3,4\n"), ("t.jsonl", '{"a": 1, "b": 2}\n{"a": 3, "b": 4}\n')]
 )
-def test_every_text_is_read_from_such_a_stream(
+def test_text_files_are_parsed_from_copied_bytes(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Any] = []
-    given: list[Any] = []
+    streams: list[Any] = []
+    parsed: list[Any] = []
 
     def stream(data: bytes) -> Any:
-        made.append(own(data))
-        return made[-1]
+        streams.append(original(data))
+        return streams[-1]
 
-    def noting(reader: Any) -> Any:
-        return lambda source, **options: given.append(source) or reader(source, **options)
+    def recording(reader: Any) -> Any:
+        return lambda source, **options: parsed.append(source) or reader(source, **options)
 
-    own = text_files._stream
+    original = text_files._stream
     monkeypatch.setattr(text_files, "_stream", stream)
-    monkeypatch.setattr(text_files.pa_csv, "read_csv", noting(text_files.pa_csv.read_csv))
-    monkeypatch.setattr(text_files.pa_json, "read_json", noting(text_files.pa_json.read_json))
+    monkeypatch.setattr(text_files.pa_csv, "read_csv", recording(text_files.pa_csv.read_csv))
+    monkeypatch.setattr(text_files.pa_json, "read_json", recording(text_files.pa_json.read_json))
     (tmp_path / name).write_text(text)
     assert len(read(tmp_path / name)) == 2
-    assert given
-    assert all(any(source is one for one in made) for source in given)
+    assert parsed
+    assert all(any(source is one for one in streams) for source in parsed)

@@ -1,4 +1,4 @@
-"""Augmentation: a pure function of seed, row and epoch; each step does what it says."""
+"""Augmentation depends on seed, row and epoch only, and each step has its documented effect."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_epochs_and_seeds_differ_and_repeat(text: str) -> None:
     assert same(data.take(rows, epoch=0), again.take(rows, epoch=0))
     assert not same(data.take(rows, epoch=0), data.take(rows, epoch=1))
     assert not same(data.take(rows, epoch=0), other.take(rows, epoch=0))
-    assert same(data.take(rows), part(data, rows))  # without an epoch nothing changes
+    assert same(data.take(rows), part(data, rows))  # without an epoch, there is no augmentation
     batch = data.take(rows, epoch=0)
     assert batch.x.shape == data.x.shape
     assert batch.x.dtype == data.x.dtype
@@ -79,7 +79,7 @@ def test_mask() -> None:
     np.testing.assert_array_equal(batches[0].x[kept], data.x[kept])
 
 
-def test_mixup_mixes_training_rows_alone() -> None:
+def test_mixup_only_mixes_training_rows() -> None:
     made = prepare((X, LABELS), augment="mixup(1.0)", dtype=np.float64, validation=0.5)
     data = made.data
     batch = data.take(made.train, epoch=0)
@@ -99,7 +99,7 @@ def test_mixup_mixes_training_rows_alone() -> None:
     assert numbers.take(np.arange(N), epoch=0).y.shape == (N, 1)
 
 
-def test_pictures_are_moved_as_said() -> None:
+def test_images_are_shifted_flipped_and_cropped() -> None:
     data = ready("shift(2)", validation=None).data
     pictures = data.x.reshape(N, 6, 8, 2)
     moved = data.take(np.arange(N), epoch=0).x.reshape(N, 6, 8, 2)
@@ -145,12 +145,12 @@ def test_background_is_black_after_scaling() -> None:
         ("mixup(0)", "alpha must be positive"),
     ],
 )
-def test_bad_texts(text: str, fault: str) -> None:
+def test_invalid_augmentations_are_rejected(text: str, fault: str) -> None:
     with pytest.raises(OptionError, match=fault):
         prepare(TABLE, target="y", augment=text)
 
 
-def test_none_and_lists() -> None:
+def test_no_augmentation_and_lists_of_names() -> None:
     assert prepare(TABLE, target="y", augment="none").data.augment is None
     assert prepare(TABLE, target="y", augment=[]).data.augment is None
     a = prepare(TABLE, target="y", augment=["noise", "mask"]).data

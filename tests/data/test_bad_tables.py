@@ -1,6 +1,6 @@
-"""R9: tables that are wrong or odd. Each is read right, or refused by name.
+"""R9: invalid and unusual tables. Each is read correctly, or gives a clear error.
 
-Every refusal must be a DataError that begins with the file, and says the row and the column wherever the fault has one.
+The error must be a DataError. It begins with the file, and names row and column if the problem is at a single value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.training_rows import prepare
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_read_right_or_refused_by_name(case: Case, tmp_path: Path) -> None:
+def test_bad_tables_are_read_correctly_or_rejected(case: Case, tmp_path: Path) -> None:
     path = tmp_path / f"table{case.suffix}"
     path.write_bytes(case.data)
     options = {"target": "y", **case.options}
@@ -41,20 +41,20 @@ WHOLE = [(case.suffix, case.data) for case in CASES if case.fault is None and le
 
 @settings(deadline=None, max_examples=150)
 @given(which=st.integers(0, 10**6), place=st.floats(0, 1), bad=st.binary(max_size=12), cut=st.booleans())
-def test_damage_anywhere_is_read_or_refused(which: int, place: float, bad: bytes, cut: bool) -> None:
-    """Bytes overwritten, put in or cut off: rows of finite numbers or a DataError of that file, nothing else."""
+def test_damaged_files_are_read_or_rejected(which: int, place: float, bad: bytes, cut: bool) -> None:
+    """Replace, insert or cut bytes. The result must be rows of finite numbers, or a DataError that names the file."""
     suffix, data = WHOLE[which % len(WHOLE)]
     i = int(place * len(data))
     data = data[:i] + bad + (b"" if cut else data[i + len(bad) // 2 :])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"table{suffix}"
         path.write_bytes(data)
-        refusal = ""
+        message = ""
         try:
             found = prepare(path, target="y").data
         except DataError as error:
-            refusal = str(error)
-        assert refusal.startswith(str(path)) if refusal else len(found) and np.isfinite(found.x).all()
+            message = str(error)
+        assert message.startswith(str(path)) if message else len(found) and np.isfinite(found.x).all()
 
 
 def test_number_of_cases(tried: Callable[[str, int], None]) -> None:

@@ -1,4 +1,4 @@
-"""What classes count: scikit-learn's definition, and the same in `mlp train`, `ml.fit` and the estimator."""
+"""Class weights: scikit-learn's definition, and the same result in `mlp train`, `ml.fit` and the estimator."""
 
 from __future__ import annotations
 
@@ -35,23 +35,31 @@ def tensors(model: TrainedModel | None) -> dict[str, bytes]:
     return {name: values.tobytes() for name, values in model.tensors.items()}
 
 
-@pytest.mark.parametrize("times", [None, G.integers(0, 4, ROWS)], ids=["rows alike", "rows weighed"])
-def test_balanced_is_what_scikit_learn_means(times: Any) -> None:
-    """A row of weight n is n rows."""
+@pytest.mark.parametrize("times", [None, G.integers(0, 4, ROWS)], ids=["without weights", "with weights"])
+def test_balanced_equals_scikit_learn(times: Any) -> None:
+    """A row of weight n is equivalent to n rows."""
     names, place = np.unique(LABELS, return_inverse=True)
     theirs = compute_class_weight("balanced", classes=names, y=np.repeat(LABELS, 1 if times is None else times))
     np.testing.assert_allclose(factors("balanced", names.tolist(), place, times), theirs, rtol=1e-12)
 
 
-@pytest.mark.parametrize("validation", [None, "0.2"], ids=["parts", "a share"])
-@pytest.mark.parametrize("weighed", [False, True], ids=["rows alike", "rows weighed"])
-def test_the_command_line_and_the_estimator_agree_to_the_bit(
+@pytest.mark.parametrize("validation", [None, "0.2"], ids=["folds", "a fraction"])
+@pytest.mark.parametrize("weighed", [False, True], ids=["without weights", "with weights"])
+def test_the_command_line_and_the_estimator_are_bit_identical(
     tmp_path: Path, weighed: bool, validation: str | None
 ) -> None:
     FRAME.assign(w=WEIGHT, out=LABELS).drop(columns=[] if weighed else ["w"]).to_csv(tmp_path / "t.csv", index=False)
-    asked = ["--epochs", "3", "--ensemble", "2", "--class-weight", "balanced", *(["--weight", "w"] if weighed else [])]
-    asked += [] if validation is None else ["--validation", validation]
-    command = ["train", str(tmp_path / "t.csv"), "--target", "out", "--run", str(tmp_path / "run"), "-q", *asked]
+    options = [
+        "--epochs",
+        "3",
+        "--ensemble",
+        "2",
+        "--class-weight",
+        "balanced",
+        *(["--weight", "w"] if weighed else []),
+    ]
+    options += [] if validation is None else ["--validation", validation]
+    command = ["train", str(tmp_path / "t.csv"), "--target", "out", "--run", str(tmp_path / "run"), "-q", *options]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     held_out: Any = "auto" if validation is None else float(validation)
@@ -61,7 +69,7 @@ def test_the_command_line_and_the_estimator_agree_to_the_bit(
 
 
 @pytest.mark.parametrize("given", ["balanced", {"rare": 5.0}, {"usual": 0}], ids=str)
-def test_rows_of_ones_own_to_judge_by_count_by_their_class(given: Any) -> None:
+def test_class_weights_apply_to_separate_validation_data(given: Any) -> None:
     train, judge = slice(0, 60), slice(60, None)
     model = MLPClassifier(**QUICK, class_weight=given, random_state=0)
     model.fit(FRAME[train], LABELS[train], X_val=FRAME[judge], y_val=LABELS[judge])
@@ -83,7 +91,7 @@ def test_rows_of_ones_own_to_judge_by_count_by_their_class(given: Any) -> None:
     assert by_hand.history_["validation_loss"] == model.history_["validation_loss"]
 
 
-def test_a_class_of_weight_0_is_left_out_and_stays_a_class() -> None:
+def test_rows_of_a_class_of_weight_0_are_dropped_but_the_class_remains() -> None:
     ready = prepare((FRAME, LABELS), class_weight={"some": 0, "rare": 2})
     assert f"{(LABELS == 'some').sum()} rows of classes of weight 0 left out" in ready.notes
     assert "class weights of all rows, also held-out ones: 'rare' 2, 'some' 0, 'usual' 1" in ready.notes

@@ -1,4 +1,4 @@
-"""R9: tables unlike the training table. Each is read right, or refused by name."""
+"""R9: tables that differ from the training table. Each is read correctly, or gives a clear error."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_timestamps_that_gain_or_lose_a_time_zone_are_rejected(trained: str | No
         Encoding.from_parts(wrong, arrays)
 
 
-def test_drift_is_one_warning_of_each_kind() -> None:
+def test_each_kind_of_drift_gives_one_warning() -> None:
     columns = {f"c{i}": TRAINED["s"] for i in range(7)} | {"n": TRAINED["n"], "y": TRAINED["y"]}
     model = fit(None, pa.table(columns), target="y", epochs=1, validation=None, quiet=True).model
     assert model is not None

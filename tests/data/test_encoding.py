@@ -1,4 +1,4 @@
-"""The encoding: kinds, scales, vocabularies; fitted on training rows, applied the same, stored exactly."""
+"""The encoding: kinds, scales and vocabularies are fitted on training rows, applied to new rows, and stored exactly."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_kinds_of_columns() -> None:
     assert any(note.startswith("columns dropped: 'same' (constant: remove the column") for note in ready.notes)
 
 
-def test_numbers_are_standardised_and_missing_ones_the_median() -> None:
+def test_numbers_are_standardised_and_missing_values_are_the_median() -> None:
     ready = prepare(TABLE, target="y", validation=None, dtype=np.float64)
     x = ready.data.x
     holes = np.array([np.nan if v is None else v for v in COLUMNS["holes"]])
@@ -75,7 +75,7 @@ def test_numbers_are_standardised_and_missing_ones_the_median() -> None:
     np.testing.assert_allclose(x[:, 0].std(), 1, rtol=1e-12)
 
 
-def test_categories_are_numbered_in_order_and_0_is_missing() -> None:
+def test_categories_are_numbered_in_sorted_order_and_0_is_missing() -> None:
     ready = prepare(TABLE, target="y", validation=None)
     assert ready.data.codes is not None
     flag, word, code = ready.data.codes.T
@@ -100,19 +100,19 @@ def test_dates_become_a_number_and_circles() -> None:
         np.testing.assert_allclose(at[name] ** 2 + at[name.replace("sin", "cos")] ** 2, 1, rtol=1e-12)
 
 
-def test_a_moment_is_the_same_in_every_unit_and_zone() -> None:
+def test_timestamps_do_not_depend_on_unit_and_time_zone() -> None:
     def table(unit: str, zone: str | None) -> Any:
         return pa.table({"t": pa.array(MOMENTS, pa.timestamp(unit, tz=zone)), "y": COLUMNS["y"]})
 
     plain, zoned = (fitted(table("us", zone)) for zone in (None, "UTC"))
     np.testing.assert_array_equal(plain.apply(table("us", None))[0], zoned.apply(table("us", "UTC"))[0])
-    assert plain != zoned  # whether there was a zone is kept
+    assert plain != zoned  # the encoding stores whether there was a time zone
     for unit in ("s", "ms", "ns"):
         assert fitted(table(unit, None)) == plain
         assert fitted(table(unit, "UTC")) == zoned
 
 
-def test_scaling_choices() -> None:
+def test_scalings() -> None:
     values = np.concatenate([np.arange(50.0), [1e6]])
     table = {"a": values, "same_quartiles": [0.0] * 45 + [1.0, 2.0, 3.0, 4.0, 5.0, 9.0], "y": np.arange(51) % 2}
     none, _ = fitted(table, validation=None, scaling="none").apply(table, dtype=np.float64)
@@ -126,7 +126,7 @@ def test_scaling_choices() -> None:
 
 
 def test_only_training_rows_are_fitted() -> None:
-    """What stands in validation rows does not change the encoding."""
+    """The values of validation rows do not change the encoding."""
     ready = prepare(TABLE, target="y", seed=3)
     changed = {name: TABLE[name].to_pylist() for name in TABLE.column_names if name not in ("clock", "span", "code")}
     other = {name: list(values) for name, values in changed.items()}
@@ -149,7 +149,7 @@ def test_rows_do_not_depend_on_each_other() -> None:
         assert numbers.tobytes() == codes[rows].tobytes()
 
 
-def test_arrays_go_by_place_and_frames_by_name() -> None:
+def test_columns_of_arrays_are_found_by_position_and_of_frames_by_name() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(N, 3)), np.arange(N) % 2
     X[7, 1] = np.nan
@@ -167,8 +167,8 @@ def test_arrays_go_by_place_and_frames_by_name() -> None:
         prepare((X * 1e-30, y)).encoding.apply(X * 1e38)
 
 
-def test_robust_scaling_of_far_out_values() -> None:
-    """They are 3 however far out they lie, and ordinary ones have the bits of the plain formula."""
+def test_robust_scaling_of_extreme_values() -> None:
+    """The result is ±3 for all extreme values, and bit-identical to the formula for others."""
     y = np.arange(N) % 2
     small = np.linspace(-1, 1, N)[:, None] * 1e-200
     found = prepare((small, y), validation=None, scaling="robust").encoding.apply([[1e30], [-1e30], [1e-200]])[0][:, 0]
@@ -184,7 +184,7 @@ def test_robust_scaling_of_far_out_values() -> None:
     assert unit.apply(r[:, None], dtype=np.float64)[0].tobytes() == plain.tobytes()
 
 
-def test_pictures_keep_every_pixel() -> None:
+def test_images_keep_every_pixel() -> None:
     pixels = np.zeros((N, 4, 5), dtype=np.uint8)
     pixels[:, 1:3, 1:4] = np.arange(N)[:, None, None]
     y = np.arange(N) % 3
@@ -253,13 +253,13 @@ BROKEN: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "fault"), BROKEN, ids=[f"{key} {fault}" for key, _, fault in BROKEN])
-def test_parts_that_do_not_fit_are_refused(key: str, value: Any, fault: str) -> None:
+def test_inconsistent_stored_encodings_are_rejected(key: str, value: Any, fault: str) -> None:
     data, arrays = fitted().to_parts()
     with pytest.raises((DataError, OptionError), match=fault):
         Encoding.from_parts({**data, key: value}, arrays)
 
 
-def test_arrays_that_do_not_fit_are_refused() -> None:
+def test_inconsistent_stored_arrays_are_rejected() -> None:
     data, arrays = fitted().to_parts()
     text = next(name for name in arrays if name.endswith(".text"))
     ends = text.replace(".text", ".ends")

@@ -1,4 +1,4 @@
-"""Pipes, devices, compressed files beyond memory and invalid Unicode are refused with a typed error."""
+"""Pipes, devices, compressed files larger than memory and invalid Unicode give a typed error."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a device", "a socket"])
-def test_pipes_devices_and_sockets_are_refused_before_they_are_read(
+def test_pipes_devices_and_sockets_are_rejected_before_they_are_read(
     kind: str, special: dict[str, str], model: str
 ) -> None:
     path = special[kind]
@@ -76,14 +76,14 @@ def test_pipes_devices_and_sockets_are_refused_before_they_are_read(
             read_it()
 
 
-def test_an_option_file_with_deeply_nested_brackets_is_refused(tmp_path: Path) -> None:
+def test_an_option_file_with_deeply_nested_brackets_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "deep.toml").write_text("x = " + 5000 * "[")
     done = CliRunner().invoke(app, ["train", "iris", "--config", str(tmp_path / "deep.toml")])
     assert done.exit_code == 2
     assert "brackets are nested too deeply" in " ".join(done.stderr.split())
 
 
-def test_an_option_file_with_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+def test_an_option_file_with_a_number_of_thousands_of_digits_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(f"epochs = 1{5000 * '0'}")
     done = CliRunner().invoke(app, ["train", "iris", "--config", str(tmp_path / "long.toml")])
     assert done.exit_code == 2
@@ -113,7 +113,7 @@ def counted_memory() -> Iterator[pa.MemoryPool]:
 
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("line", [b"1,0\n" * 100_000, b"1" * 400_000, b"0" * 400_000 + b",1\n"])
-def test_a_gzipped_file_that_memory_cannot_hold_is_refused(line: bytes, tmp_path: Path) -> None:
+def test_a_gzipped_file_that_memory_cannot_hold_is_rejected(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "bomb.csv.gz"
     path.write_bytes(gzip.compress(b"a,y\n" + line))
     said = rf"bomb.csv.gz: has {path.stat().st_size:,} bytes and decompresses to at least 400,\d+ bytes, more than the "
@@ -125,7 +125,7 @@ def test_a_gzipped_file_that_memory_cannot_hold_is_refused(line: bytes, tmp_path
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_parquet_arrow_and_npz_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_parquet_arrow_and_npz_files_larger_than_memory_are_rejected(tmp_path: Path) -> None:
     table = pa.table({"a": np.zeros(200_000), "y": np.zeros(200_000)})
     parquet.write_table(table, tmp_path / "t.parquet")
     feather.write_feather(table, tmp_path / "t.feather", compression="zstd")
@@ -144,8 +144,8 @@ def test_parquet_arrow_and_npz_that_memory_cannot_hold_are_refused(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_a_parquet_file_of_repeated_text_that_memory_cannot_hold_is_refused(tmp_path: Path) -> None:
-    """Each value is stored once, so neither the size of the file nor its metadata tells how large the table is."""
+def test_a_parquet_file_of_repeated_text_that_memory_cannot_hold_is_rejected(tmp_path: Path) -> None:
+    """Each value is stored once, so the size of the table follows neither from the file size nor from the metadata."""
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"a": ["x" * 1000] * 10_000, "y": [0, 1] * 5_000}), path)
     assert path.stat().st_size < 20_000
@@ -155,7 +155,7 @@ def test_a_parquet_file_of_repeated_text_that_memory_cannot_hold_is_refused(tmp_
 
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
-def test_a_parquet_file_of_a_long_text_in_many_rows_is_refused_before_it_is_decoded(kind: Any, tmp_path: Path) -> None:
+def test_a_parquet_file_of_a_long_text_in_many_rows_is_rejected_before_it_is_decoded(kind: Any, tmp_path: Path) -> None:
     """2,000 rows of 100,000 characters fit in one batch of a file of less than 2,000 bytes."""
     long = pa.array(["x" * 100_000]).cast(kind)
     rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2000, dtype="int32")), long)
@@ -170,7 +170,7 @@ def test_a_parquet_file_of_a_long_text_in_many_rows_is_refused_before_it_is_deco
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_categories_of_long_texts_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_categories_of_long_texts_that_memory_cannot_hold_are_rejected(tmp_path: Path) -> None:
     """Each category is in memory once, but the rows are encoded from the strings."""
     rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2000, dtype="int8")), ["x" * 100_000])
     table = pa.table({"a": rows, "y": [0, 1] * 1000})
@@ -204,7 +204,7 @@ def test_compressed_tables_that_fit_in_memory_are_read(
         assert {key: column.to_pylist() for key, column in read(tmp_path / name).columns.items()} == table.to_pydict()
 
 
-def test_a_file_of_the_system_that_cannot_be_read_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_error_of_the_system_gives_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             raise OSError(errno.EIO, "Input/output error")
@@ -224,7 +224,7 @@ def test_a_file_of_the_system_that_cannot_be_read_is_one_error(tmp_path: Path, m
         ("text.jsonl", b'{"a": "' + b"1" * 2000 + b'"}\n', 1),
     ],
 )
-def test_an_endless_line_is_refused_before_it_is_parsed(
+def test_a_very_long_line_is_rejected_before_parsing(
     name: str, data: bytes, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_files, "LONGEST_LINE", 1000)
@@ -235,7 +235,7 @@ def test_an_endless_line_is_refused_before_it_is_parsed(
     assert len(read(tmp_path / "fits.csv")) == 500
 
 
-def test_more_columns_than_memory_holds_are_refused_before_they_are_parsed(
+def test_more_columns_than_fit_in_memory_are_rejected_before_parsing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_files, "available_memory", lambda: 1 << 20)
@@ -284,7 +284,7 @@ HALVES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("place", HALVES)
-def test_half_of_a_surrogate_pair_is_refused(place: str, tmp_path: Path) -> None:
+def test_half_of_a_surrogate_pair_is_rejected(place: str, tmp_path: Path) -> None:
     with pytest.raises(MultilayerError, match=r"surrogate pair|unknown|no such file"):
         HALVES[place](tmp_path)
 

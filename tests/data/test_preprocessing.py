@@ -65,7 +65,7 @@ def test_encoding_applies_the_steps_of_each_column_in_order(scaling: str) -> Non
     assert codes[:6, 0].tolist() == [1, 2, 0, 1, 2, 0]
 
 
-def test_unlearned_columns_are_0_whatever_comes() -> None:
+def test_unlearned_columns_are_always_0() -> None:
     frame = pd.DataFrame({"a": [7.0] * 30, "y": np.arange(30) % 2})
     encoding = prepare(frame, target="y", keep_constant=True).encoding
     (column,) = encoding.columns
@@ -74,7 +74,7 @@ def test_unlearned_columns_are_0_whatever_comes() -> None:
     assert x.tolist() == [[0.0]] * 3
 
 
-def test_standardise_goes_back() -> None:
+def test_standardise_can_be_inverted() -> None:
     step = Standardise(center=np.array([1.0, -2.0]), scale=np.array([4.0, 0.5]))
     values = np.array([[3.0, 5.0], [-1.0, 0.25]])
     np.testing.assert_array_equal(step.apply(values), [[0.5, 14.0], [-0.5, 4.5]])

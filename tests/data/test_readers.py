@@ -1,4 +1,4 @@
-"""Every door that rows come in by gives the same table."""
+"""Every source of rows gives the same table."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_wide_frames_of_one_type_are_read_as_a_block_to_the_same_bits(
     assert read(wide_frames(kind)[0]).matrix is not None
 
 
-def test_wide_frames_of_several_types_are_read_a_column_at_a_time() -> None:
+def test_wide_frames_of_several_types_are_read_column_by_column() -> None:
     mixed = wide_frames("int64")[0]
     mixed["c7"] = mixed["c7"] / 3
     found = read(mixed)
@@ -138,7 +138,7 @@ def test_reading_a_frame_does_not_list_its_columns_for_each_of_them(monkeypatch:
         assert len(listed) < 5
 
 
-def test_pairs_of_x_and_y() -> None:
+def test_pairs_of_X_and_y() -> None:
     frame = pd.DataFrame(COLUMNS)
     expected = numbers(TABLE, target="out")
     X = frame.drop(columns="out")
@@ -175,7 +175,7 @@ def test_arrays_of_any_layout_give_the_same_numbers() -> None:
     assert prepare((holes, y)).encoding.numeric_names[-1].endswith("(missing)")
 
 
-def test_lists_of_numbers_and_texts_are_typed_by_column() -> None:
+def test_lists_of_numbers_and_strings_have_a_type_per_column() -> None:
     rows = [[1, "a", 0.5], [2, "b", None], [3, "a", 2.5], [5, "b", 0.0]] * 10
     y = [row[0] > 2 for row in rows]
     encoding = prepare((rows, y), validation=None).encoding
@@ -221,7 +221,7 @@ def test_torch_tensors_and_datasets() -> None:
 
 
 def test_hugging_face_datasets_by_their_arrow_tables() -> None:
-    """The library is not a dependency: what is used of it is written down here."""
+    """The library is not a dependency. This class has the methods that are used."""
 
     class Dataset:
         def with_format(self, kind: str) -> Any:
@@ -273,7 +273,7 @@ CODES = "zip,size,month,when,part,y\n" + "".join(
 """zip and month are codes; 0, 0.5 and dates are not."""
 
 
-def test_leading_zeros_are_codes_and_said(tmp_path: Path) -> None:
+def test_numbers_with_leading_zeros_are_read_as_text_with_a_note(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(CODES)
     ready = prepare(tmp_path / "t.csv", target="y")
     kinds = {column.name: column.kind for column in ready.encoding.columns}
@@ -294,7 +294,7 @@ def test_leading_zeros_are_codes_and_said(tmp_path: Path) -> None:
         ready.encoding.encode(tmp_path / "new.csv")
 
 
-def test_values_of_several_types_in_a_frame_are_text_and_said() -> None:
+def test_values_of_several_types_in_a_frame_are_read_as_text_with_a_note() -> None:
     table = read(pd.DataFrame({"a": [1, "x", 2.5, None], "b": ["u", "v", None, "v"]}))
     assert table.column("a").to_pylist() == ["1", "x", "2.5", None]
     assert table.notes == ("'a' holds values of several types: read as text",)
@@ -304,14 +304,14 @@ def test_values_of_several_types_in_a_frame_are_text_and_said() -> None:
 
 
 @pytest.mark.parametrize("value", ["Infinity", "-Infinity", "1e400"])
-def test_infinite_decimals_are_refused_with_their_place(value: str) -> None:
+def test_infinite_decimals_are_rejected_with_row_and_column(value: str) -> None:
     column = [Decimal("0.5"), Decimal("NaN"), Decimal("sNaN"), Decimal(value), Decimal(2)]
     for source in (pd.DataFrame({"a": column}), {"a": column}):
         with pytest.raises(DataError, match=r"row 4, column 'a': numbers must be finite, got -?inf: remove the row"):
             prepare((source, [0, 1, 0, 1, 0]))
 
 
-def test_complex_numbers_are_refused() -> None:
+def test_complex_numbers_are_rejected() -> None:
     x, y = np.ones((60, 2)), np.arange(60) % 2
     for source, where in (((x * 1j, y), "the array"), ((x, y * 1j), "the array: the target 'y'")):
         with pytest.raises(DataError, match=f"^{where}: numbers must be real, got complex128: pass its real part"):
@@ -362,7 +362,7 @@ def test_npy_and_npz(tmp_path: Path) -> None:
         (pd.DataFrame({"a": []}), "at least one row"),
     ],
 )
-def test_what_holds_no_rows_is_refused(source: Any, fault: str) -> None:
+def test_sources_without_rows_are_rejected(source: Any, fault: str) -> None:
     with pytest.raises(DataError, match=fault):
         read(source)
 
@@ -393,7 +393,7 @@ def test_bundled_sets(name: str, shape: tuple[int, int], classes: int) -> None:
     assert name in bundled.names()
 
 
-def test_made_sets_depend_on_their_constants_alone() -> None:
+def test_generated_sets_depend_on_their_arguments_only() -> None:
     a, b = bundled.load("moons(n=50, noise=0.2)"), bundled.load("moons(50, 0.2)")
     assert a.column("x").equals(b.column("x"))
     assert not a.column("x").equals(bundled.load("moons(n=50, noise=0.2, seed=1)").column("x"))
@@ -415,7 +415,7 @@ def test_made_sets_depend_on_their_constants_alone() -> None:
 # Between Arrow and numpy
 
 
-def test_arrow_and_numpy_by_their_buffers() -> None:
+def test_arrow_and_numpy_share_buffers() -> None:
     rng = np.random.default_rng(0)
     for values in (rng.normal(size=37), rng.integers(-9, 9, 37), rng.random(37) < 0.5, np.arange(37, dtype=np.uint8)):
         array = from_numpy(values)

@@ -1,4 +1,4 @@
-"""Splits: every row on one side, the same for the same seed, and the promise of each kind."""
+"""Splits: every row is on one side, the seed determines the result, and each kind has its documented properties."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_seeds_differ_and_repeat() -> None:
 
 
 KNOWN = [2, 8, 9]
-"""The split is part of what a seed means: it never changes."""
+"""The split for a seed must not change between versions."""
 
 
-def test_time_keeps_equal_moments_together() -> None:
+def test_rows_with_equal_times_are_on_the_same_side() -> None:
     times = np.array([1.0, 2.0, 2.0, 2.0, 3.0])
     train, held_out = splits.by_time(times, 0.4)
     assert (train.tolist(), held_out.tolist()) == ([0], [1, 2, 3, 4])
@@ -59,12 +59,12 @@ def test_time_keeps_equal_moments_together() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, 2.0, float("nan")])
-def test_shares(share: float) -> None:
+def test_invalid_fractions_are_rejected(share: float) -> None:
     with pytest.raises(OptionError, match="above 0 and below 1"):
         splits.holdout(10, share, seed=0)
 
 
-def test_too_few() -> None:
+def test_too_few_rows_or_groups_are_rejected() -> None:
     with pytest.raises(DataError, match="at least two rows, got 1: train with validation=None"):
         splits.holdout(1, 0.5, seed=0)
     with pytest.raises(DataError, match="at least two groups"):
@@ -77,7 +77,7 @@ X = np.arange(200.0).reshape(100, 2)
 TABLE = {"t": np.arange(100) * 3 % 101, "g": [f"g{i % 10}" for i in range(100)], "a": X[:, 0], "y": np.arange(100) % 4}
 
 
-def test_validation_choices() -> None:
+def test_values_of_validation() -> None:
     for validation, sizes in (("auto", (80, 20)), (0.1, (90, 10)), (None, (100, 0))):
         ready = prepare((X, np.arange(100) % 4), validation=validation)
         assert (len(ready.train), len(ready.validation)) == sizes
@@ -91,7 +91,7 @@ def test_validation_choices() -> None:
             prepare((X, np.arange(100) % 4), validation=bad)
 
 
-def test_groups_and_time_split_and_are_no_inputs() -> None:
+def test_columns_of_groups_and_times_split_the_rows_and_are_not_inputs() -> None:
     ready = prepare(TABLE, target="y", group="g")
     groups = np.array(TABLE["g"])
     assert not set(groups[ready.train]) & set(groups[ready.validation])
@@ -107,7 +107,7 @@ def test_groups_and_time_split_and_are_no_inputs() -> None:
         prepare(TABLE, target="y", time_column="t", group="g")
 
 
-def test_own_validation_data() -> None:
+def test_separate_validation_data() -> None:
     y = np.arange(100) % 4
     ready = prepare((X, y), validation=(X[:7] + 0.5, y[:7]))
     assert (len(ready.train), len(ready.validation), len(ready.data)) == (100, 7, 107)
@@ -124,7 +124,7 @@ def test_own_validation_data() -> None:
 
 
 @pytest.mark.parametrize(("n", "k"), [(10, 2), (97, 8), (64, 8), (9, 9)])
-def test_folds_hold_every_row_once(n: int, k: int) -> None:
+def test_every_row_is_in_one_fold(n: int, k: int) -> None:
     for strata in (None, np.arange(n) % 3, np.linspace(0, 1, n) ** 3):
         part = splits.folds(n, k, seed=1, strata=strata)
         sizes = np.bincount(part, minlength=k)
@@ -142,8 +142,8 @@ def test_folds_are_stratified() -> None:
         assert np.bincount(classes[part == i], minlength=3).tolist() == [14, 5, 1]
 
 
-def test_folds_are_alike_in_a_target_that_is_a_number() -> None:
-    """Of k rows that are neighbours by the target, one goes to each part: the parts' quantiles agree to one rank."""
+def test_folds_are_stratified_by_a_numeric_target() -> None:
+    """Neighbouring rows by target are in different parts, so the quantiles of the parts differ by one rank at most."""
     y = np.random.default_rng(0).lognormal(sigma=2, size=160)
     part = splits.folds(160, 8, seed=0, strata=y)
     rank = y.argsort().argsort()
@@ -151,7 +151,7 @@ def test_folds_are_alike_in_a_target_that_is_a_number() -> None:
         assert sorted(rank[part == i] // 8) == list(range(20))
 
 
-def test_folds_of_groups_keep_them_whole_and_even() -> None:
+def test_group_folds_keep_groups_whole_and_have_similar_sizes() -> None:
     groups = np.repeat(np.arange(20), np.arange(1, 21))
     part = splits.grouped_folds(groups, 4, seed=0)
     assert all(len(set(part[groups == g])) == 1 for g in range(20))
@@ -163,7 +163,7 @@ def test_folds_of_groups_keep_them_whole_and_even() -> None:
         splits.grouped_folds(np.zeros(5, dtype=np.int64), 2, seed=0)
 
 
-def test_prepare_cuts_folds_for_an_ensemble() -> None:
+def test_ensemble_members_hold_out_different_folds() -> None:
     y = np.arange(100) % 4
     ready = prepare((X, y), ensemble=5)
     assert [len(part) for part in ready.folds] == [20] * 5
@@ -210,20 +210,20 @@ def test_groups_of_equal_size_are_held_out_in_the_order_of_their_parts() -> None
 @pytest.mark.parametrize(
     ("rows", "members", "said"), [(10, 8, "1 or 2 of 8"), (10, 10, "2 of 10"), (10, 5, "one of 5")]
 )
-def test_the_note_tells_how_many_members_hold_out_a_row(rows: int, members: int, said: str) -> None:
+def test_a_note_states_how_many_members_hold_out_a_row(rows: int, members: int, said: str) -> None:
     ready = prepare((X[:rows], X[:rows, 0]), ensemble=members, task="regression")
     assert len(ready.folds) == 5
     assert f"10 rows, each held out by {said} members, stratified by target value" in ready.notes
 
 
-def test_groups_and_times_hold_out_rows_however_few() -> None:
+def test_groups_and_times_hold_out_rows_of_small_tables() -> None:
     few = X[:8]
     assert len(prepare((few, few[:, 0]), ensemble=4).validation) == 0
     assert len(prepare((few, few[:, 0]), ensemble=4, group=np.arange(8) // 2).validation) == 2
     assert len(prepare((few, few[:, 0]), ensemble=4, time_column=np.arange(8)).validation) == 2
 
 
-def test_no_folds_where_one_split_is_meant() -> None:
+def test_no_folds_if_one_split_is_requested() -> None:
     y = np.arange(100) % 4
     for options in ({"validation": 0.2}, {"validation": None}, {"validation": (X[:9], y[:9])}):
         assert prepare((X, y), ensemble=4, **options).folds == ()  # type: ignore[arg-type]
@@ -268,7 +268,7 @@ def test_weights() -> None:
         ({"class_weight": "balanced", "task": "regression"}, "needs a task with one class per row, got regression"),
     ],
 )
-def test_bad_weights(options: dict[str, object], fault: str) -> None:
+def test_invalid_weights_are_rejected(options: dict[str, object], fault: str) -> None:
     with pytest.raises((DataError, OptionError), match=fault):
         prepare((X, np.arange(100) % 2), **options)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Tasks: what is inferred from a target, and the way from outputs to predictions and back."""
+"""Tasks: inference from the target, and the conversion of targets to numbers and of outputs to predictions."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ INFERRED: list[tuple[str, Any, str, int]] = [
 
 
 @pytest.mark.parametrize(("name", "y", "kind", "outputs"), INFERRED, ids=[case[0] for case in INFERRED])
-def test_inferred(name: str, y: Any, kind: str, outputs: int) -> None:
+def test_tasks_are_inferred(name: str, y: Any, kind: str, outputs: int) -> None:
     ready = prepare((X, y))
     assert (ready.encoding.task.kind, ready.encoding.outputs) == (kind, outputs)
     assert any(note.startswith("task: ") for note in ready.notes)
 
 
-def test_a_task_that_is_named_is_obeyed() -> None:
+def test_the_option_task_overrides_inference() -> None:
     assert prepare((X, I % 2), task="regression").encoding.task.kind == "regression"
     assert prepare((X, I), task="multiclass", validation=None).encoding.outputs == N
     assert prepare((X, I % 3), task="classification").encoding.task.kind == "multiclass"
@@ -71,7 +71,7 @@ COUNTS = (
 
 @pytest.mark.parametrize("loss", ["mse", "mae", "huber(2)", "quantile(0.1, 0.9)", "poisson"])
 @pytest.mark.parametrize("values", [2, 12])
-def test_a_loss_for_numbers_is_not_guessed_to_be_of_classes(loss: str, values: int) -> None:
+def test_a_loss_for_numbers_with_a_target_like_classes_needs_the_option_task(loss: str, values: int) -> None:
     counts = I % values
     with pytest.raises(OptionError, match=COUNTS.format(loss.partition("(")[0], values)):
         prepare((X, counts), loss=loss)
@@ -97,7 +97,7 @@ LOSSES: list[tuple[Any, str, tuple[int, ...], int]] = [
 
 
 @pytest.mark.parametrize(("y", "loss", "shape", "outputs"), LOSSES, ids=[f"{i} {c[1]}" for i, c in enumerate(LOSSES)])
-def test_every_loss_gets_targets_an_engine_can_train_on(
+def test_every_loss_has_targets_that_an_engine_can_train_on(
     y: Any, loss: str, shape: tuple[int, ...], outputs: int
 ) -> None:
     ready = prepare((X, y), loss=loss, validation=None)
@@ -120,7 +120,7 @@ def test_every_loss_gets_targets_an_engine_can_train_on(
             ready.encoding.probabilities(z)
 
 
-def test_classes_come_back_as_they_were() -> None:
+def test_decoded_classes_have_their_original_values() -> None:
     for values in (["no", "yes"], [False, True], [1, 5], [-1.5, 2.5], ["1", "2"]):
         task = Task(kind="binary", names=("y",), classes=(tuple(values),))
         found = targets.decode(task, np.array([[-1.0], [2.0]]), "binary_cross_entropy")
@@ -128,7 +128,7 @@ def test_classes_come_back_as_they_were() -> None:
         assert targets.from_dict(targets.to_dict(task)) == task
 
 
-def test_numbers_come_back_in_their_own_units() -> None:
+def test_decoded_numbers_have_their_original_units() -> None:
     y = 1000 + 50 * X[:, :2]
     ready = prepare((X, y), validation=None, dtype=np.float64)
     np.testing.assert_allclose(ready.data.y.mean(0), 0, atol=1e-9)
@@ -146,7 +146,7 @@ def test_numbers_come_back_in_their_own_units() -> None:
     assert two.decode(np.zeros((5, 4))).shape == (5, 2, 2)
 
 
-def test_a_constant_target_is_said() -> None:
+def test_a_constant_target_gives_a_note() -> None:
     ready = prepare((X, np.full(N, 2.5)))
     assert "target 'y' is the same in every training row" in ready.notes
     np.testing.assert_array_equal(ready.encoding.decode(np.zeros((3, 1))), [2.5] * 3)

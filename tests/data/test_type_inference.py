@@ -145,7 +145,7 @@ def test_labels_in_y_are_not_converted() -> None:
     assert set(run.model.predict(np.zeros((1, 1))).tolist()) <= {"1", "2"}
 
 
-def test_text_that_does_not_fit_training_is_refused_with_its_row() -> None:
+def test_text_that_does_not_fit_training_is_rejected_with_its_row() -> None:
     encoding = prepare(pd.DataFrame(ROWS), target="y").encoding
     for name, value in (("day", "soon"), ("price", "cheap"), ("flag", "perhaps")):
         rows = [ROWS[0], {**ROWS[1], name: value}]
@@ -153,7 +153,7 @@ def test_text_that_does_not_fit_training_is_refused_with_its_row() -> None:
             encoding.apply(rows)
 
 
-def test_one_word_among_numbers_is_refused_from_every_source(tmp_path: Path) -> None:
+def test_one_word_among_numbers_is_rejected_from_every_source(tmp_path: Path) -> None:
     rows = [{"n": str(i), "y": str(i % 2)} for i in range(40)]
     rows[30]["n"] = "x"
     for source in ("csv", "pandas", "rows", "parquet"):
@@ -201,7 +201,7 @@ def test_estimators_recommend_their_option_categorical() -> None:
 
 
 @pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%Y/%m/%d", "%d %b %Y", "%d.%m.%Y %H:%M"])
-def test_dates_in_another_format_are_dropped_with_how_to_write_them(form: str, tmp_path: Path) -> None:
+def test_dates_in_another_format_are_dropped_with_a_remedy(form: str, tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {"when": pd.date_range("2021-03-01", periods=60, freq="9D").strftime(form), "x": np.arange(60)}
     )
