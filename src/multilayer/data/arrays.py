@@ -194,8 +194,8 @@ def table_of_sparse(matrix: Any, *, name: str) -> Table:
     return table_of_array(matrix.toarray(), name=name)
 
 
-def table_of_dataset(dataset: Any, *, name: str) -> Table:
-    """Return a torch Dataset of rows, or of (row, target) pairs, as a table."""
+def parts_of_dataset(dataset: Any, *, name: str) -> list[Matrix]:
+    """Return the rows of a torch Dataset and, if its items are (row, target) pairs, the targets."""
     if hasattr(dataset, "tensors"):
         parts = [_numpy(tensor) for tensor in dataset.tensors]
     else:
@@ -212,7 +212,13 @@ def table_of_dataset(dataset: Any, *, name: str) -> Table:
             raise DataError(f"{name}: all items must contain arrays of the same shapes: {error}") from None
     if len(parts) > 2:
         raise DataError(f"{name}: an item must be a row, or a row and its target, got {len(parts)} parts")
-    rows: Matrix = parts[0]
+    return parts
+
+
+def table_of_dataset(dataset: Any, *, name: str) -> Table:
+    """Return a torch Dataset of rows, or of (row, target) pairs, as a table."""
+    parts = parts_of_dataset(dataset, name=name)
+    rows = parts[0]
     table = table_of_array(rows[:, None] if rows.ndim == 1 else rows, name=name)
     if len(parts) == 1:
         return table

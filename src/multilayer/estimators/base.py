@@ -46,6 +46,7 @@ from .inputs import (
     check_not_names,
     check_unique_names,
     column,
+    from_dataset,
     has_objects,
     is_frame,
     length_of,
@@ -138,7 +139,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         X_val: Any = None,
@@ -151,10 +152,11 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : data frame, array, sparse matrix, list of rows or torch tensor
+        X : data frame, array, sparse matrix, list of rows, torch tensor or dataset
             The rows to train on. Values may be missing. Columns may contain numbers, text, categories, dates or times.
         y : array or Series
-            The target of each row, without missing values. Several columns are several targets or labels.
+            The target of each row, without missing values. Several columns are several targets or labels. Omit y for a
+            torch dataset of ``(row, target)`` pairs. For a Hugging Face dataset, it may be the name of a column.
         sample_weight : array of shape (rows,), optional
             Weight of each row. Rows of weight 0 have no effect.
         X_val, y_val : optional
@@ -179,7 +181,8 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
             If the rows or the targets cannot be used. The message names the row and the column.
         """
         with self._keeping_data_attributes():
-            held_out = (X_val, y_val, sample_weight_val)
+            X, y = from_dataset(X, y)
+            held_out = (*from_dataset(X_val, y_val), sample_weight_val)
             self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, times=times)
         return self
 
@@ -332,7 +335,8 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
 
         `trained` is the table to train on, if X are its validation rows and there is no model yet.
         """
-        X = as_rows(X)
+        names = None if reset else getattr(self, "feature_names_in_", None)
+        X = as_rows(from_dataset(X, None, names)[0])
         model = None if reset or trained is not None else cast("TrainedModel | None", getattr(self, "model_", None))
         if is_frame(X):
             renamed = check_unique_names(X)

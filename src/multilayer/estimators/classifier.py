@@ -22,7 +22,7 @@ from ..data.targets import untrained
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
 from .base import BaseMLP, HeldOut, Hidden, Validation, Verbose
-from .inputs import check_numbers, length_of, unmasked
+from .inputs import check_numbers, from_dataset, length_of, unmasked
 from .names import explain_unknown
 
 ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
@@ -210,6 +210,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
         2
         """
         with self._keeping_data_attributes():
+            X, y = from_dataset(X, y)
             begun = self._has_network
             table = self._table(X, reset=not begun)
             labels = self._checked_y(y, table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
@@ -12,10 +14,35 @@ from numpy.typing import NDArray
 from ..core.formatting import short
 from ..data import columns as C
 from ..data import read
-from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
+from ..data.arrays import arrow_of, is_missing, parts_of_dataset, reads_as_text, texts_of
 from ..data.table import Table, to_numpy, where
-from ..errors import DataError, OptionError
+from ..errors import DataError, OptionError, unknown_name
 from ..models.trained_model import TrainedModel
+
+
+def from_dataset(X: Any, y: Any, names: Sequence[str] | None = None) -> tuple[Any, Any]:
+    """Return the rows and the targets of a torch or Hugging Face dataset. Return other values unchanged.
+
+    For a Hugging Face dataset, y may be the name of the target column, or a list of names. `names` are the columns of
+    the training rows, which are selected.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(X, torch.utils.data.Dataset) and not hasattr(X, "with_format"):
+        parts = parts_of_dataset(X, name=f"the dataset {type(X).__name__}")
+        return parts[0], parts[1] if y is None and len(parts) > 1 else y
+    if not type(X).__module__.startswith("datasets."):
+        return X, y
+    table: Any = X.with_format("arrow")[:] if hasattr(X, "with_format") and hasattr(X, "__len__") else read(X)
+    if names is not None and set(names) <= set(table.column_names):
+        return table.select(list(names)), y
+    targets = [y] if isinstance(y, str) else y if isinstance(y, list) and all(isinstance(one, str) for one in y) else []
+    if not targets:
+        return table, y
+    absent = [name for name in targets if name not in table.column_names]
+    if absent:
+        raise DataError(f"y: {unknown_name('column', absent[0], table.column_names)}")
+    chosen: Any = table.select(targets).to_pandas()
+    return table.drop_columns(targets), chosen if len(targets) > 1 else chosen[targets[0]]
 
 
 def as_rows(X: Any) -> Any:

@@ -17,7 +17,7 @@ from ..errors import DataError, OptionError, warn
 from ..nn import losses
 from ..nn.calibration import Calibration
 from .base import BaseMLP, HeldOut, Hidden, Validation, Verbose
-from .inputs import length_of, unmasked
+from .inputs import from_dataset, length_of, unmasked
 from .names import explain_unknown
 
 
@@ -148,6 +148,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
         2
         """
         with self._keeping_data_attributes():
+            X, y = from_dataset(X, y)
             table = self._table(X, reset=not self._has_network)
             numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
             task = "regression" if numbers.ndim == 1 else "multioutput"
