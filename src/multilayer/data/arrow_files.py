@@ -39,10 +39,10 @@ def read_parquet(path: Path) -> Any:
         check_size(path, max(decoded, packed), limit, "decompresses to")
         if decoded + about.num_rows * packed <= limit or all(_fixed(field.type) for field in schema):
             return _checked(stored.read(), path)
-    texts = [field.name for field in schema if _is_text(field.type)]
+    text_columns = [field.name for field in schema if _is_text(field.type)]
     found: list[Any] = []
     total = 0
-    with parquet.ParquetFile(path, read_dictionary=texts) as stored:
+    with parquet.ParquetFile(path, read_dictionary=text_columns) as stored:
         for batch in stored.iter_batches(batch_size=ROWS):
             total += sum(map(_decoded_size, batch.columns))
             check_size(path, total, limit, "decompresses to at least")

@@ -12,8 +12,8 @@ A step is a frozen dataclass; `apply` is its numpy implementation. V numbers are
 step for some of them. Other implementations are tables keyed by the type of step, in `export/onnx/columns.py` and
 `export/torch_module.py`, which lists the steps that it does not have. `Encoding.steps_of` gives the steps of a column.
 
-Left out on purpose: reading (`columns` makes numbers and strings from Arrow columns) and missing-value indicators,
-which `Encoding.transform` takes from the values before the first step.
+This module does not read columns (see `columns`), and does not compute missing-value indicators: `Encoding.transform`
+computes them from the values before the first step.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ def _folder(path: Path) -> Table:
 
 
 def _images(path: Path) -> list[Path]:
-    """Return the image files of a folder. There are none if the path is not a folder."""
+    """Return the image files of a folder. Return an empty list if the path is not a folder."""
     return sorted(p for p in path.iterdir() if re.search(r"images[-.]idx", p.name)) if path.is_dir() else []
 
 

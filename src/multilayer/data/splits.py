@@ -169,7 +169,7 @@ def moments(times: Any, table: Table) -> NDArray[np.float64]:
     _check_present(C.missing(column), table, "time")
     family = C.family_of(column, f"{table.name}: the times")
     if family == "text":
-        column, family = _read_moments(column, table), "datetime"
+        column, family = _parse_times(column, table), "datetime"
     if family == "number":
         values = to_numpy(column) if pa.types.is_integer(column.type) else C.floats(column)
     elif family in ("date", "datetime"):
@@ -182,16 +182,16 @@ def moments(times: Any, table: Table) -> NDArray[np.float64]:
     return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.float64)
 
 
-def _read_moments(texts: Any, table: Table) -> Any:
+def _parse_times(strings: Any, table: Table) -> Any:
     for kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC")):
         try:
-            return pc.cast(texts, kind)
+            return pc.cast(strings, kind)
         except pa.ArrowInvalid:
             continue
-    row = first_invalid(texts, pa.timestamp("us")) or 0
+    row = first_invalid(strings, pa.timestamp("us")) or 0
     raise DataError(
         f"{table.name}: times must be numbers, dates or strings such as 2024-12-31 23:59, got "
-        f"{short(texts[row].as_py())} in row {row + 1:,}"
+        f"{short(strings[row].as_py())} in row {row + 1:,}"
     )
 
 
