@@ -4,7 +4,7 @@
     made.data, made.train, made.validation      for an engine
     made.encoding                               stored with the model: apply, decode, probabilities
 
-Networks are in `spec`, and engines that train on the batches in `engines`.
+Networks belong in `spec`, and engines that train on the batches belong in `engines`.
 """
 
 from __future__ import annotations

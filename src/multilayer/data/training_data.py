@@ -173,28 +173,8 @@ class TrainingData:
 
 
 def make_training_data(source: Any, options: DataOptions | None = None) -> TrainingData:
-    """Read, split and encode a table.
+    """Read, split and encode a table. `source` is anything that `read` accepts.
 
-    Parameters
-    ----------
-    source
-        Anything that `read` accepts.
-    options : DataOptions, optional
-        How to read the target, split the rows and encode the columns.
-
-    Returns
-    -------
-    TrainingData
-
-    Raises
-    ------
-    DataError
-        If the table or a value cannot be used.
-    OptionError
-        If an option is wrong, or does not match the table.
-
-    Examples
-    --------
     >>> made = make_training_data("iris")
     >>> made.encoding.inputs, made.encoding.outputs, len(made.train), len(made.validation)
     (Inputs(numeric=4, categories=()), 3, 120, 30)
