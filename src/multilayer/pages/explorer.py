@@ -118,7 +118,7 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
     DataError
         If the rows do not fit the model.
     OptionError
-        If `member` is out of range, or if the members have different weights or networks.
+        If `member` is out of range, or if the ensemble has unequal weights or different networks.
 
     Examples
     --------

@@ -26,17 +26,20 @@ from .quality import histogram, labels_of, number
 from .sample import Sample, taken
 
 MOST_COLUMNS = 60
+"""Largest number of columns of a table that are included."""
 MOST_VALUES = 8
 """Number of most frequent values of a column that are listed."""
 LONGEST = 120
 """Largest number of characters of a value. Longer values are cut."""
 BINS = 16
 WORST = 12
+"""Number of rows with the largest loss that are listed."""
 WORST_COLUMNS = 8
+"""Largest number of columns of these rows."""
 
 
 def summary(table: Table, encoding: Encoding, first: Sequence[str]) -> dict[str, Any]:
-    """Return a summary of the columns of a table. If there are too many, the columns in `first` come first."""
+    """Return a summary of at most `MOST_COLUMNS` columns of a table, preferably those in `first`."""
     kinds = {column.name: column for column in encoding.columns}
     names = [name for name in table.names if name in kinds or name in encoding.task.names]
     inputs = [name for name in names if name in kinds]
@@ -84,8 +87,8 @@ def _column(table: Table, name: str, kind: str) -> dict[str, Any]:
 def _bins(values: Any) -> Any:
     """Return the bins of a histogram. A small range of integers has a bin for each integer."""
     low, high = values.min(), values.max()
-    few = high - low < BINS and (values == np.floor(values)).all()
-    return np.arange(low - 0.5, high + 1) if few else BINS
+    small_range = high - low < BINS and (values == np.floor(values)).all()
+    return np.arange(low - 0.5, high + 1) if small_range else BINS
 
 
 def _frequent(column: Any) -> list[list[Any]]:
@@ -155,23 +158,25 @@ def _cells(table: Table, name: str) -> list[Any]:
 
 def _answer(sample: Sample, place: int) -> dict[str, Any]:
     """Return the target and the prediction of a row as strings, and its error or probabilities."""
-    truth, given = sample.sides
+    truth, predicted = sample.sides
     task = sample.task
     if task.kind == "multilabel":
-        wrong = [str(name) for i, name in enumerate(task.names) if (given[place, i] > 0.5) != (truth[place, i] > 0.5)]
+        wrong = [
+            str(name) for i, name in enumerate(task.names) if (predicted[place, i] > 0.5) != (truth[place, i] > 0.5)
+        ]
         yes = [str(name) for i, name in enumerate(task.names) if truth[place, i] > 0.5]
-        return {
-            "truth": ", ".join(yes) or "none",
-            "predicted": f"wrong: {', '.join(wrong)}" if wrong else "all correct",
-        }
+        return {"truth": ", ".join(yes) or "none", "predicted": f"wrong: {', '.join(wrong)}" if wrong else "correct"}
     if task.classifies:
-        labels, best = labels_of(task), int(given[place].argmax())
-        shares = {"sure": number(float(given[place, best])), "of_truth": number(float(given[place, truth[place]]))}
+        labels, best = labels_of(task), int(predicted[place].argmax())
+        shares = {
+            "sure": number(float(predicted[place, best])),
+            "of_truth": number(float(predicted[place, truth[place]])),
+        }
         return {"truth": labels[int(truth[place])], "predicted": labels[best], **shares}
     decoded = np.asarray(targets.decode(task, sample.z[place : place + 1], sample.loss)).reshape(-1)
-    answer = given[place] if decoded.size == given.shape[1] else decoded
+    answer = predicted[place] if decoded.size == predicted.shape[1] else decoded
     return {
         "truth": "; ".join(f"{v:.6g}" for v in truth[place]),
         "predicted": "; ".join(f"{v:.6g}" for v in answer),
-        "error": number(float((given[place] - truth[place])[0])) if truth.shape[1] == 1 else None,
+        "error": number(float((predicted[place] - truth[place])[0])) if truth.shape[1] == 1 else None,
     }

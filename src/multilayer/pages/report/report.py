@@ -232,7 +232,7 @@ def history(log: Sequence[Event]) -> dict[str, Any]:
             for event in _thinned(epochs)
         ],
         "steps": [{"step": event.step, "loss": number(event.loss)} for event in _thinned(steps)],
-        # A short run has more epochs than points in the log.
+        # The log of a short run has more epochs than steps.
         "norms": [[step, number(norm)] for step, norm in _thinned(max(of_steps, of_epochs, key=len))],
         "rates": _rates(current, length),
         "marks": _marks(log, current),
@@ -361,7 +361,7 @@ def account(
 def predicted_seconds(
     spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str, members: int = 1
 ) -> dict[str, Any] | None:
-    """Return the lower bound of the time of a step, from the measured speed of this machine. None if unmeasured."""
+    """Return the lower bound of the time of a step on this machine. None if its speed has not been measured."""
     here = machine.load_measured()
     if here is None or engine != "fused":
         return None
