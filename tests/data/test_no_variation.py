@@ -109,6 +109,7 @@ def test_features_beyond_float32_are_refused() -> None:
         ml.fit(None, (x * 1e300, y), epochs=1, quiet=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*far outside the training range")
 def test_outputs_that_are_not_finite_are_refused_with_their_row() -> None:
     """Finite values and finite weights whose products overflow: a label for such a row would mean nothing."""
     x = np.random.default_rng(0).normal(size=(60, 2))

@@ -19,8 +19,9 @@ each number is scaled, with the statistics of the training rows:
     used                                                                found by name (arrays: by position), required
     others                                                              ignored
 
-Unknown categories and unexpected missing values are counted in the notes. The family "empty" marks columns without
-information: a numeric column is always 0, and a categorical column had one value so far and always has the code 1.
+The notes count unknown categories, unexpected missing values, and numbers that are outside the training range by at
+least its width. The family "empty" marks columns without information: a numeric column is always 0, and a categorical
+column had one value so far and always has the code 1.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from .table import Rows, Shape, Table, from_numpy, where
 from .targets import Task, probabilities
 from .targets import decode as decode_outputs
 from .targets import encode as encode_targets
+from .training_range import TrainingRange
 from .type_inference import convert_text_as_trained
 
 Floats = NDArray[np.float64]
@@ -101,7 +103,9 @@ class Encoded:
 class Encoding:
     """The fitted conversion of the columns of a table to numbers.
 
-    `center`, `scale` and `fill` have one value for each number of x that is not a missing-value indicator.
+    `center`, `scale` and `fill` have one value for each number of x that is not a missing-value indicator. So do `low`
+    and `high`, the range of the training rows. They are empty for images, loaders and models saved before ranges were
+    stored.
     """
 
     columns: tuple[Column, ...]
@@ -111,6 +115,8 @@ class Encoding:
     center: Floats
     scale: Floats
     fill: Floats
+    low: Floats = field(default_factory=lambda: np.zeros(0))
+    high: Floats = field(default_factory=lambda: np.zeros(0))
     vocabularies: Mapping[str, Any] = field(default_factory=dict[str, Any])
     image: Shape | None = None
     top: float | None = None
@@ -231,7 +237,9 @@ class Encoding:
                     notes.append(_unforeseen(column.name, int(nothing.sum())))
                 values = values[:, None] if column.kind == "numeric" else values
                 x[:, self._places[column.name]] = apply_steps(self.value_steps(column), values, dtype)
-        self._check_range(x, table)
+        if not self._range.is_near(x):
+            self._check_range(x, table)
+            notes += self._far_notes(x, table)
         known = self.categorical
         codes = np.empty((len(table), len(known)), dtype=np.int64) if known else None
         for i, column in enumerate(known):
@@ -299,6 +307,24 @@ class Encoding:
             f"{where(table, self.numeric_names[place], row)}: is so far from the training rows that its scaled value "
             f"does not fit in {x.dtype}: correct it or leave it empty"
         )
+
+    @cached_property
+    def _range(self) -> TrainingRange:
+        indicators = len(self.numeric_names) - len(self.center)
+        return TrainingRange(low=self.low, high=self.high, steps=self.number_steps, indicators=indicators)
+
+    def _far_notes(self, x: NDArray[Any] | Sparse, table: Table) -> list[Note]:
+        """Return a note for each column with numbers far outside the training range."""
+        notes: list[Note] = []
+        owners = [(column, part) for column in self.numeric for part in column.parts]
+        for place in self._range.maybe_far(x).tolist():
+            column, part = owners[place]
+            n = self._range.count_far(place, C.numbers(table, column.name, column.kind)[:, part])
+            if n:
+                ends = [_shown(float(end), column) for end in (self.low[place], self.high[place])]
+                what = f"{count(n, 'row')} far outside the training range ({' to '.join(ends)})"
+                notes.append(Note(f"{column.name!r}: {what}: the predictions may be wrong", "range"))
+        return notes
 
     def _hints(self, targets: bool) -> dict[str, Any]:
         """Return the types of columns in training, for text files: a column of strings may contain only digits now."""
@@ -409,6 +435,11 @@ def usable(table: Table, names: tuple[str, ...]) -> NDArray[np.bool_]:
     for name in names:
         present &= ~C.missing(table.column(name))
     return present
+
+
+def _shown(end: float, column: Column) -> str:
+    """Return an end of a range for a message: a number or a date."""
+    return f"{end:g}" if column.kind == "numeric" else str(np.datetime64(int(end), "D"))
 
 
 def _unforeseen(name: str, n: int) -> Note:

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import count
 from ..errors import DataError, OptionError, is_command_line, option, unknown_name, warn
+from ..nn.layers import Inputs
 from . import columns as C
 from .columns import SCALINGS, Column, Kind
 from .encoding import BLOCK, Encoding
@@ -20,8 +22,8 @@ from .targets import Task
 from .text_files import counts_rows
 
 Floats = NDArray[np.float64]
-Scale = tuple[float, float, float]
-"""Center, scale and fill value of a number."""
+Scale = tuple[float, float, float, float, float]
+"""Center, scale, fill value, lowest and highest training value of a number."""
 ROW_NUMBER_NAMES = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 """Names of a column of consecutive whole numbers that is dropped, because it only numbers the rows."""
 
@@ -37,6 +39,8 @@ SMALL = 1e-140
 """Differences below this lose digits in float64 when squared, or become 0."""
 NO_UNIT = float(np.finfo(np.float64).max)
 """Scale of a constant column: every value becomes 0 in float32."""
+ANY_VALUE = (-NO_UNIT, NO_UNIT)
+"""Range of a number for which no value is far from the training rows."""
 BLOCK_SIZE = 1 << 18
 """Numbers of a matrix that are processed together, so that they stay in the cache."""
 
@@ -51,10 +55,13 @@ def fit(
     scaling: str = "auto",
     kinds: Mapping[str, str] | None = None,
     keep_constant: bool | Literal["all"] = False,
+    network: Inputs | None = None,
 ) -> tuple[Encoding, list[str]]:
     """Fit the encoding of the columns `inputs` to the training rows. Return it and notes for the user.
 
     `kinds` are the kinds that the user specified.
+
+    Constant columns are dropped, unless `network` takes exactly as many inputs as there are with them.
 
     If no column can be used, an error is raised. With `keep_constant`, one column is kept as an input that is always 0,
     so that every prediction is the same. "all" keeps every constant column, because rows of later pieces may vary: it
@@ -89,11 +96,22 @@ def fit(
             reasons = _describe_dropped([one.column for one in fitted])
             raise DataError(f"{table.name}: all columns were dropped, so there is nothing to learn from: {reasons}")
         kept = replace(fitted[place].column, kind="numeric", parts=(0,), family="empty", zone=None)
-        fitted[place] = _FittedColumn(column=kept, scales=[(0.0, 1.0, 0.0)])
+        fitted[place] = _FittedColumn(column=kept, scales=[(0.0, 1.0, 0.0, *ANY_VALUE)])
+    with_constant = [
+        _fit_column(table, train, name, declared.get(name), scaling, keep_constant=True)
+        if network is not None and one.column.why == "constant"
+        else one
+        for name, one in zip(inputs, fitted, strict=True)
+    ]
+    constant = sum(one.column.why == "constant" for one in fitted)
+    notes = [note for one in fitted for note in one.notes]
+    if constant and network == _inputs_of(with_constant):
+        fitted = with_constant
+        notes.append(f"{count(constant, 'constant column')} kept, because the network has an input for each")
     columns = tuple(one.column for one in fitted)
     vocabularies = {one.column.name: one.vocabulary for one in fitted if one.vocabulary is not None}
     scales = [scale for one in fitted for scale in one.scales]
-    center, scale, fill = np.array(scales, dtype=np.float64).reshape(-1, 3).T.copy()
+    center, scale, fill, low, high = np.array(scales, dtype=np.float64).reshape(-1, 5).T.copy()
     whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in columns)
     encoding = Encoding(
         columns=columns,
@@ -103,12 +121,14 @@ def fit(
         center=center,
         scale=scale,
         fill=fill,
+        low=low,
+        high=high,
         vocabularies=vocabularies,
         image=table.image if whole else None,
         positional=table.positional,
     )
     dropped = dropped_note(encoding)
-    return encoding, [*(note for one in fitted for note in one.notes), *([] if dropped is None else [dropped])]
+    return encoding, [*notes, *([] if dropped is None else [dropped])]
 
 
 @dataclass(kw_only=True)
@@ -119,6 +139,13 @@ class _FittedColumn:
     scales: Sequence[Scale] = ()
     vocabulary: Any = None
     notes: Sequence[str] = ()
+
+
+def _inputs_of(fitted: Sequence[_FittedColumn]) -> Inputs:
+    numbers = sum(len(one.column.parts) + one.column.indicator for one in fitted)
+    return Inputs(
+        numeric=numbers, categories=tuple(len(one.vocabulary) for one in fitted if one.vocabulary is not None)
+    )
 
 
 def _fit_column(
@@ -164,12 +191,18 @@ def _fit_numbers(
         return (), indicator, [], "empty"
     parts = tuple(i for i in range(values.shape[1]) if values[:, i].min() < values[:, i].max())
     if parts:
-        return parts, indicator, _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling), ""
+        scales = _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling)
+        # Times of day and (sin, cos) of dates have natural limits.
+        scales = [
+            scale if part == 0 and kind != "time" else (*scale[:3], *ANY_VALUE)
+            for part, scale in zip(parts, scales, strict=True)
+        ]
+        return parts, indicator, scales, ""
     why = "" if indicator else "constant"  # a missing-value indicator is informative, even if the values are not
     if why and C.has_distinct_integers(table.column(name).take(from_numpy(train))):
         why = ROUNDED
     constant = float(values[0, 0])
-    return (0,), indicator, [(constant, NO_UNIT, constant)], why
+    return (0,), indicator, [(constant, NO_UNIT, constant, *ANY_VALUE)], why
 
 
 def with_variation(encoding: Encoding, source: Any) -> Encoding:
@@ -192,7 +225,8 @@ def with_variation(encoding: Encoding, source: Any) -> Encoding:
             if (values[~np.isnan(values)] != encoding.center[place]).any():
                 scale[place] = 1.0
         place += len(column.parts)
-    return replace(encoding, columns=tuple(columns), scale=scale)
+    unknown = np.zeros(0)  # the range of all pieces
+    return replace(encoding, columns=tuple(columns), scale=scale, low=unknown, high=unknown)
 
 
 def dropped_note(encoding: Encoding) -> str | None:
@@ -270,10 +304,11 @@ def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> 
 
 
 def _scales(values: Floats, scaling: str) -> list[Scale]:
-    """Return center, scale and fill value of columns (columns, N) that vary."""
+    """Return center, scale, fill value and range of columns (columns, N) that vary."""
     if not len(values):
         return []
-    median, spread = np.median(values, axis=1), values.max(1) - values.min(1)
+    minimum, maximum = values.min(1), values.max(1)
+    median, spread = np.median(values, axis=1), maximum - minimum
     if scaling == "none":
         center, scale = np.zeros(len(values)), np.ones(len(values))
     elif scaling == "robust":
@@ -286,7 +321,7 @@ def _scales(values: Floats, scaling: str) -> list[Scale]:
             std[small] = spread[small] * (values[small] / spread[small, None]).std(1)
         # The standard deviation of numbers that differ in their last bits only may round to 0.
         center, scale = values.mean(1), np.where(std > 0, std, spread)
-    return list(zip(center.tolist(), scale.tolist(), median.tolist(), strict=True))
+    return list(zip(*(one.tolist() for one in (center, scale, median, minimum, maximum)), strict=True))
 
 
 def _fit_image(table: Table, train: Rows, inputs: tuple[str, ...], task: Task, loss: str) -> Encoding:

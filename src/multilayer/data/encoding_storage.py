@@ -32,10 +32,13 @@ FORMAT = "multilayer.encoding"
 VERSION = 1
 KEYS = {"format", "version", "columns", "task", "loss", "scaling", "image", "top", "positional"}
 NUMBERS = ("center", "scale", "fill")
+RANGE = ("low", "high")
+"""Optional: models that were saved before ranges were stored do not have them."""
 
 
 def to_parts(encoding: Encoding) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     arrays: dict[str, NDArray[Any]] = {name: getattr(encoding, name) for name in NUMBERS if len(encoding.center)}
+    arrays |= {name: getattr(encoding, name) for name in RANGE if len(encoding.low)}
     columns: list[dict[str, Any]] = []
     for i, column in enumerate(encoding.columns):
         entry: dict[str, Any] = {"name": column.name, "family": column.family, "kind": column.kind}
@@ -83,7 +86,7 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     task.outputs(losses.get(data["loss"]).name)  # raises an error for an unknown task or loss
     columns: list[Column] = []
     vocabularies: dict[str, Any] = {}
-    used = set(NUMBERS)
+    used = {*NUMBERS, *RANGE}
     for i, entry in enumerate(cast("list[dict[str, Any]]", data["columns"])):
         if not isinstance(entry["name"], str) or not isinstance(entry["indicator"], bool):
             raise DataError(f"a column of an encoding must have a name and an indicator, got {short(entry)}")
@@ -127,8 +130,13 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     for name, value in numbers.items():
         if value.shape != (n,) or not np.isfinite(value).all() or (name == "scale" and not (value > 0).all()):
             raise DataError(f"{name} of an encoding must be {n} finite numbers, and the scales positive")
-    if any(array.dtype != np.float64 for name, array in arrays.items() if name in NUMBERS):
-        raise DataError("center, scale and fill of an encoding must be float64")
+    if any(array.dtype != np.float64 for name, array in arrays.items() if name in (*NUMBERS, *RANGE)):
+        raise DataError("center, scale, fill, low and high of an encoding must be float64")
+    low, high = (np.asarray(arrays.get(name, np.zeros(0))) for name in RANGE)
+    if low.shape not in ((0,), (n,)) or low.shape != high.shape or not (np.isfinite(low) & (low <= high)).all():
+        raise DataError(f"low and high of an encoding must be {n} numbers each, and low not above high")
+    if not np.isfinite(high).all():
+        raise DataError("high of an encoding must be finite")
     image, top = data["image"], data["top"]
     if image is not None and (len(image) != 3 or not all(type(side) is int and side > 0 for side in image)):
         raise DataError(f"the image of an encoding must be three positive whole numbers, got {short(image)}")
@@ -140,6 +148,8 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
         loss=str(data["loss"]),
         scaling=str(data["scaling"]),
         **numbers,
+        low=low,
+        high=high,
         vocabularies=vocabularies,
         image=None if image is None else (int(image[0]), int(image[1]), int(image[2])),
         top=None if top is None else float(top),

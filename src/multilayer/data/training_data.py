@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..core.formatting import count
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, option, option_name, unknown_name
+from ..nn.layers import Inputs
 from . import columns as C
 from . import splits, targets
 from . import weights as sample_weights
@@ -45,7 +46,7 @@ class DataKeywords(TypedDict, total=False):
     sample_weight: Any
     validation_weight: Any
     classes: Sequence[Any] | None
-    keep_constant: bool
+    keep_constant: bool | Literal["all"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,6 +82,9 @@ class DataOptions:
         Augmentations of `data.augmentation`, such as ``"noise(0.1)"``.
     task, loss, scaling, seed
         As in `Config`. If `loss` is None, it depends on the task and on `outputs`.
+    inputs : Inputs, optional
+        Inputs of the network, if known. Constant columns are kept if it takes exactly as many inputs as there are with
+        them.
     outputs : int, optional
         Number of outputs of the network, if known.
     dtype
@@ -104,6 +108,7 @@ class DataOptions:
     loss: str | None = None
     scaling: str = "auto"
     seed: int = 0
+    inputs: Inputs | None = None
     outputs: int | None = None
     dtype: Any = np.float32
 
@@ -227,6 +232,7 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
         scaling=options.scaling,
         kinds=columns,
         keep_constant=options.keep_constant,
+        network=options.inputs,
     )
     notes += [*more, *said]
     x, codes, _ = encoding.transform(table, dtype)
