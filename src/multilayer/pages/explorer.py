@@ -115,6 +115,8 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
 
     Raises
     ------
+    SpecError
+        If `model` is not a network with weights.
     DataError
         If the rows do not fit the model.
     OptionError

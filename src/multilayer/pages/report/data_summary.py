@@ -158,25 +158,20 @@ def _cells(table: Table, name: str) -> list[Any]:
 
 def _answer(sample: Sample, place: int) -> dict[str, Any]:
     """Return the target and the prediction of a row as strings, and its error or probabilities."""
-    truth, predicted = sample.sides
+    truth, predicted = (side[place] for side in sample.sides)
     task = sample.task
     if task.kind == "multilabel":
-        wrong = [
-            str(name) for i, name in enumerate(task.names) if (predicted[place, i] > 0.5) != (truth[place, i] > 0.5)
-        ]
-        yes = [str(name) for i, name in enumerate(task.names) if truth[place, i] > 0.5]
+        wrong = [str(name) for i, name in enumerate(task.names) if (predicted[i] > 0.5) != (truth[i] > 0.5)]
+        yes = [str(name) for i, name in enumerate(task.names) if truth[i] > 0.5]
         return {"truth": ", ".join(yes) or "none", "predicted": f"wrong: {', '.join(wrong)}" if wrong else "correct"}
     if task.classifies:
-        labels, best = labels_of(task), int(predicted[place].argmax())
-        shares = {
-            "sure": number(float(predicted[place, best])),
-            "of_truth": number(float(predicted[place, truth[place]])),
-        }
-        return {"truth": labels[int(truth[place])], "predicted": labels[best], **shares}
+        labels, best = labels_of(task), int(predicted.argmax())
+        shares = {"sure": number(float(predicted[best])), "of_truth": number(float(predicted[truth]))}
+        return {"truth": labels[int(truth)], "predicted": labels[best], **shares}
     decoded = np.asarray(targets.decode(task, sample.z[place : place + 1], sample.loss)).reshape(-1)
-    answer = predicted[place] if decoded.size == predicted.shape[1] else decoded
+    answer = predicted if decoded.size == len(predicted) else decoded
     return {
-        "truth": "; ".join(f"{v:.6g}" for v in truth[place]),
+        "truth": "; ".join(f"{v:.6g}" for v in truth),
         "predicted": "; ".join(f"{v:.6g}" for v in answer),
-        "error": number(float((predicted[place] - truth[place])[0])) if truth.shape[1] == 1 else None,
+        "error": number(float(predicted[0] - truth[0])) if len(truth) == 1 else None,
     }
