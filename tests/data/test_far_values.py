@@ -50,6 +50,12 @@ def test_a_prediction_near_the_training_range_does_not_warn() -> None:
     trained().predict([[0.0], [10.0], [19.9], [-9.9], [np.nan]][:4])
 
 
+def test_a_few_training_rows_have_no_range() -> None:
+    for n, warns in ((9, False), (10, True)):
+        notes = prepare((X[:n], Y[:n]), validation=None).encoding.encode([[1e6]]).notes
+        assert [note.kind for note in notes] == ["range"] * warns
+
+
 def test_an_estimator_warns_of_rows_far_outside_the_training_range_but_not_in_fit() -> None:
     x = np.append(X[:-1], [[1000.0]], axis=0)  # if it is held out, it is far outside the range of the other rows
     for seed in range(3):

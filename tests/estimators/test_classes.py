@@ -41,6 +41,7 @@ def test_a_class_whose_rows_count_nothing_is_a_class_all_the_same(absent: int, b
     assert list(again.classes_) == list(names)
 
 
+@pytest.mark.filterwarnings("ignore:.*far outside the training range")
 @pytest.mark.parametrize("validation", ["auto", 0.3, None])
 @pytest.mark.parametrize("loss", ["cross_entropy", "binary_cross_entropy"])
 def test_one_of_two_classes_without_weight(loss: str, validation: Any) -> None:

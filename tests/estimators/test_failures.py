@@ -185,6 +185,7 @@ def test_counts_of_any_size_are_learned(mean: float) -> None:
     assert d2_tweedie_score(y[600:], ours, power=1) > d2_tweedie_score(y[600:], linear, power=1) - 0.06
 
 
+@pytest.mark.filterwarnings("ignore:.*far outside the training range")
 def test_quantiles_do_not_cross() -> None:
     x, y = numbers()
     model = MLPRegressor(**QUICK, loss="quantile(0.1, 0.5, 0.9)").fit(x, y)

@@ -41,6 +41,8 @@ NO_UNIT = float(np.finfo(np.float64).max)
 """Scale of a constant column: every value becomes 0 in float32."""
 ANY_VALUE = (-NO_UNIT, NO_UNIT)
 """Range of a number for which no value is far from the training rows."""
+FEWEST_FOR_RANGE = 10
+"""Smallest number of values whose range is stored. New rows are often far outside the range of fewer values."""
 BLOCK_SIZE = 1 << 18
 """Numbers of a matrix that are processed together, so that they stay in the cache."""
 
@@ -321,6 +323,8 @@ def _scales(values: Floats, scaling: str) -> list[Scale]:
             std[small] = spread[small] * (values[small] / spread[small, None]).std(1)
         # The standard deviation of numbers that differ in their last bits only may round to 0.
         center, scale = values.mean(1), np.where(std > 0, std, spread)
+    if values.shape[1] < FEWEST_FOR_RANGE:
+        minimum, maximum = (np.full(len(values), end) for end in ANY_VALUE)
     return list(zip(*(one.tolist() for one in (center, scale, median, minimum, maximum)), strict=True))
 
 
