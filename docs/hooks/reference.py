@@ -51,7 +51,7 @@ GROUPS: dict[str, Group] = {
     "models": (
         "Trained models",
         "Load a model, predict and evaluate. Neither needs PyTorch.",
-        ("load", "models.trained_model.TrainedModel"),
+        ("load", "models.trained_model.TrainedModel", "models.importance.Importance"),
     ),
     "cost": (
         "Cost",
@@ -61,7 +61,7 @@ GROUPS: dict[str, Group] = {
     "inspection": (
         "Inspection",
         "Look inside a network: pictures, initial values, traces and the explorer.",
-        ("draw", "initialise", "variance", "trace", "interpretation.trace.Trace", "explore"),
+        ("draw", "drawing.picture.Picture", "initialise", "variance", "trace", "interpretation.trace.Trace", "explore"),
     ),
     "export": (
         "PyTorch and ONNX",

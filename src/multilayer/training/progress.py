@@ -31,6 +31,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 from rich.console import Console
 from rich.errors import LiveError
 from rich.live import Live
+from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from ..core.formatting import clock, number
@@ -43,8 +44,6 @@ REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0
 LONG_SECONDS = 5.0
 """Time after which a training run is shown if `quiet` is "auto"."""
-NOTEBOOK_WIDTH = 100
-"""Characters per line in a notebook."""
 WIDEST_CURVE = 100
 NARROWEST_CURVE = 8
 ECHO = 3
@@ -249,9 +248,12 @@ class _NotebookBlock:
         self.handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
 
     def update(self, text: Text, *, refresh: bool) -> None:
-        console = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, force_jupyter=False)
-        console.print(text)
-        page = console.export_html(inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>")
+        console = Console(file=io.StringIO(), record=True, force_jupyter=False)
+        console.print(text, soft_wrap=True)
+        # The colors of this theme are visible on light and dark pages.
+        page = console.export_html(
+            theme=DIMMED_MONOKAI, inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>"
+        )
         self.handle.update({"text/plain": text.plain, "text/html": page}, raw=True)
 
     def stop(self) -> None:
