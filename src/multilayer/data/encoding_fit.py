@@ -42,7 +42,10 @@ NO_UNIT = float(np.finfo(np.float64).max)
 ANY_VALUE = (-NO_UNIT, NO_UNIT)
 """Range of a number for which no value is far from the training rows."""
 FEWEST_FOR_RANGE = 10
-"""Smallest number of values whose range is stored. New rows are often far outside the range of fewer values."""
+"""Smallest number of different values whose range is stored. New rows are often outside the range of fewer values,
+such as flags and small counts."""
+SAMPLE_FOR_RANGE = 1000
+"""Rows in which different values are counted."""
 BLOCK_SIZE = 1 << 18
 """Numbers of a matrix that are processed together, so that they stay in the cache."""
 
@@ -323,8 +326,11 @@ def _scales(values: Floats, scaling: str) -> list[Scale]:
             std[small] = spread[small] * (values[small] / spread[small, None]).std(1)
         # The standard deviation of numbers that differ in their last bits only may round to 0.
         center, scale = values.mean(1), np.where(std > 0, std, spread)
-    if values.shape[1] < FEWEST_FOR_RANGE:
-        minimum, maximum = (np.full(len(values), end) for end in ANY_VALUE)
+    different = 1 + (np.diff(np.sort(values[:, :SAMPLE_FOR_RANGE])) > 0).sum(1)
+    minimum, maximum = (
+        np.where(different < FEWEST_FOR_RANGE, any_value, end)
+        for any_value, end in zip(ANY_VALUE, (minimum, maximum), strict=True)
+    )
     return list(zip(*(one.tolist() for one in (center, scale, median, minimum, maximum)), strict=True))
 
 
