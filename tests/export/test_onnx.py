@@ -33,7 +33,7 @@ from support.onnx_sessions import (
 )
 from support.quick_estimators import QUICK, classes, numbers, people
 
-pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped", "ignore:.*far outside the training range")
 
 # Layers and activations
 
