@@ -125,7 +125,14 @@ def train(
     weight: Weight = None,
     categorical: Categorical = None,
     arch: Annotated[
-        str | None, option("--arch", text="Network to train.", metavar="ARCH", panel=NETWORK, default="by the recipe")
+        str | None,
+        option(
+            "--arch",
+            text="Network to train. Constant columns are dropped, unless it has an input for each of them.",
+            metavar="ARCH",
+            panel=NETWORK,
+            default="by the recipe",
+        ),
     ] = None,
     recipe: Annotated[
         str | None,
