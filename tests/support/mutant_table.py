@@ -103,7 +103,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         [
             ("(step + 1) / (rising + 1) if step < rising", "step / rising if step < rising"),
             ("return math.floor(value + 1e-9)", "return math.floor(value)"),
-            ("peak = max(warmup * steps - 1, 0.0)", "peak = max(warmup * steps, 0.0)"),
+            ("peak = max(_warmup_steps(warmup, steps) - 1, 0.0)", "peak = max(_warmup_steps(warmup, steps), 0.0)"),
             ("factor ** _whole(step / (every * steps))", "factor ** _whole((step + 1) / (every * steps))"),
             ("_fall(max(step / steps - flat, 0.0) / (1 - flat))", "_fall(max(step / steps - flat, 0.0))"),
             ("floor + (1 - floor) * (1 - step / steps)", "floor + (1 - step / steps)"),
