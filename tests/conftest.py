@@ -106,7 +106,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[float, float]]:
     from multilayer.runs.events import EpochEnd
 
     made = {0: (0.2, 0.6), 1: (0.9, 0.9), 2: (0.1, 0.5)}
-    original = tuning._Watch.notice
+    original = tuning._Reporter.notice
 
     def look(watch: Any, event: Any) -> None:
         if isinstance(event, EpochEnd):
@@ -114,5 +114,5 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[float, float]]:
             event = replace(event, validation_loss=loss, metrics={"accuracy": accuracy, "log_loss": loss})
         original(watch, event)
 
-    monkeypatch.setattr(tuning._Watch, "notice", look)
+    monkeypatch.setattr(tuning._Reporter, "notice", look)
     return made

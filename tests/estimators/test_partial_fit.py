@@ -249,9 +249,9 @@ def test_another_device_is_another_engine(monkeypatch: pytest.MonkeyPatch) -> No
     chosen: list[str] = []
     make = Setup.make
 
-    def noted(spec: Any, prepared: Any, config: Any, *, began: Any = None) -> Setup:
+    def noted(spec: Any, prepared: Any, config: Any, **options: Any) -> Setup:
         chosen.append(config.engine)
-        return make(spec, prepared, config, began=began)
+        return make(spec, prepared, config, **options)
 
     monkeypatch.setattr(Setup, "make", staticmethod(noted))
     model.partial_fit(x, y).set_params(device="cpu").partial_fit(x, y)
@@ -380,9 +380,9 @@ def test_a_warm_start_holds_out_the_same_rows(monkeypatch: pytest.MonkeyPatch) -
     parts: list[tuple[Any, ...]] = []
     make = Setup.make
 
-    def noted(spec: Any, prepared: Any, config: Any, *, began: Any = None) -> Setup:
+    def noted(spec: Any, prepared: Any, config: Any, **options: Any) -> Setup:
         parts.append(tuple(part.tobytes() for part in prepared.folds))
-        return make(spec, prepared, config, began=began)
+        return make(spec, prepared, config, **options)
 
     monkeypatch.setattr(Setup, "make", staticmethod(noted))
     model = MLPRegressor(**{**QUICK, "random_state": None}, warm_start=True).fit(x, y)

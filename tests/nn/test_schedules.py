@@ -144,5 +144,5 @@ def test_a_warmup_above_one_is_a_number_of_steps() -> None:
         assert [steps(i, 100) for i in range(100)] == [share(i, 100) for i in range(100)]
     long = schedules.get("cosine(warmup=10000)")
     assert long(99, 100) == pytest.approx(0.01, rel=1e-3)  # a run that is shorter than its warm-up
-    with pytest.raises(OptionError, match="a share of the run, or a number of steps above 1, got 1.5"):
+    with pytest.raises(OptionError, match=r"a share of the run, or a number of steps above 1, got 1\.5"):
         schedules.get("cosine(warmup=1.5)")

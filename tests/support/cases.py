@@ -2,7 +2,8 @@
 
 Each has a row, with a column for each implementation besides the description and its numpy reference: the torch twin,
 the kernel in the fused engine, the code of the explorer page, the ONNX operators, and the module of `torch.nn`. A
-missing implementation is an explicit `no` with the reason. tests/nn/test_case_table.py compares the table with the code.
+missing implementation is an explicit `no` with the reason. tests/nn/test_case_table.py compares the table with the
+code.
 """
 
 from __future__ import annotations

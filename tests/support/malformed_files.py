@@ -210,7 +210,11 @@ def about() -> Iterator[tuple[str, bytes, str]]:
     for key in ("Spec", "specs", "__class__", "py/object", "", "time", "code"):
         yield f"key {key!r}", with_about(**{key: 1}), f"unknown key '{key}'"
     for sha256 in (..., None, "", "0" * 64, 1, [], "A" * 64, True):
-        yield f"sha256 {sha256!r}"[:20], with_about(sha256=sha256), "damaged: its content does not have the stored SHA-256"
+        yield (
+            f"sha256 {sha256!r}"[:20],
+            with_about(sha256=sha256),
+            "damaged: its content does not have the stored SHA-256",
+        )
 
 
 def dtypes() -> Iterator[tuple[str, bytes, str]]:

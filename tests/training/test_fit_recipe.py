@@ -105,3 +105,10 @@ def test_a_time_limit_is_planned_without_a_network() -> None:
 def test_invalid_recipes_and_combinations_with_a_recipe(how: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         ml.fit(None, "iris", quiet=True, **how)
+
+
+def test_a_torch_module_as_the_start_is_an_error() -> None:
+    with pytest.raises(
+        OptionError, match=r"start must be a trained model, as ml\.fit\(…\)\.model or ml\.load\(path\), got Model"
+    ):
+        ml.fit("4-8-3", "iris", start=ml.build("4-8-3"), epochs=1, quiet=True)

@@ -196,6 +196,12 @@ def test_a_plateau_is_measured_relative_to_the_loss() -> None:
     assert reported(Plateau(rates("constant", 40)), [1e-3 * 0.99**epoch for epoch in range(12)]) == []
 
 
+def test_a_loss_that_is_nearly_zero_is_not_a_plateau() -> None:
+    falling = [2.0 * 0.5**epoch for epoch in range(8)]
+    assert reported(Plateau(rates("constant", 40)), [*falling, *[0.019, 0.0191] * 16]) == []
+    assert reported(Plateau(rates("constant", 40)), [*falling, *[0.021, 0.0211] * 16]) != []
+
+
 def test_a_time_limit_ends_at_the_last_step_taken() -> None:
     found = TimeLimit(1.0, began=-1e9).watch(Steps(first=1, loss=np.ones(7), gradient_norm=np.ones(7)))
     assert found is not None

@@ -263,6 +263,9 @@ def read_npz(path: Path) -> Table:
     try:
         with zipfile.ZipFile(path) as packed:
             size = sum(one.file_size for one in packed.infolist())
+            if not all(one.filename.endswith(".npy") for one in packed.infolist()):
+                what = "an Excel workbook" if "[Content_Types].xml" in packed.namelist() else "a zip file"
+                raise DataError(f"{path}: is {what}, which cannot be read as a table: save it as CSV or Parquet")
         check_size(path, size, available_memory() // 2, "decompresses to")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}

@@ -115,13 +115,16 @@ def fit(
     sample_weight, validation_weight : str or array, optional
         Sample weights: the name of a column (`sample_weight` only), or one number per row. A weight column is not used
         as an input.
-    keep_constant : bool
-        Whether to train on a table in which every column is constant. By default, this is an error.
+    keep_constant : bool or "all"
+        Whether to train on a table in which every column is constant. By default, this is an error. With ``"all"``,
+        each constant column is an input that is always 0; by default, this is so only if `spec` is a network that
+        takes exactly as many inputs as the data has with its constant columns.
     classes : sequence, optional
         All classes of the target. Use it if the rows may lack some of them.
     **options
         Fields of `Config`, such as ``epochs=20`` or ``learning_rate=0.01``. ``validation`` is a fraction of the rows,
-        None, or separate data.
+        None, or separate data. ``loss`` may be a function in torch, ``loss(z, y)``, from raw outputs and encoded
+        targets to the loss of each row. Only training uses it: the validation loss is that of the task.
 
     Returns
     -------
@@ -153,19 +156,27 @@ def fit(
     for name in options:
         if name not in OPTIONS:
             raise OptionError(f"fit: {unknown_name('option', name, [*_PARAMETERS, *OPTIONS])}")
-    keywords = dict(options)
+    keywords: dict[str, Any] = dict(options)
     given = DataOptions(**cast(Any, {name: keywords.pop(name) for name in DATA if name in keywords}))
+    loss_function = keywords.pop("loss") if callable(keywords.get("loss")) else None
+    if loss_function is not None:
+        if run is not None:
+            raise OptionError(
+                "a loss function cannot be saved in a run folder: train without run=, then save the model"
+            )
+        if keywords.setdefault("engine", "torch") != "torch":
+            raise OptionError(f"a loss function needs the torch engine, got engine={keywords['engine']!r}: omit engine")
     set_options = {name: value for name, value in keywords.items() if value is not None or name not in AUTO}
     if run is not None:
         check_storable(given, start=start)
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    outputs = spec.d_out if isinstance(spec, Spec) else None
+    inputs, outputs = (spec.inputs, spec.d_out) if isinstance(spec, Spec) else (None, None)
     shape = Recipe(hidden=hidden, activation=activation, dropout=dropout)
     network = choose(spec, recipe, shape, loss=str(set_options.get("loss", "auto")), loader=tables.is_loader(data))
 
     table = read_once(data)
-    made = _choose(network, table, replace(given, outputs=outputs), set_options, began)
-    setup = Setup.make(made.spec, made.prepared, made.config, began=began)
+    made = _choose(network, table, replace(given, inputs=inputs, outputs=outputs), set_options, began)
+    setup = Setup.make(made.spec, made.prepared, made.config, began=began, loss_function=loss_function)
     warn_of_dropped(made.prepared.encoding)
     if made.config.patience is not None and not len(made.prepared.validation):
         warn(f"{option_name('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
@@ -235,7 +246,7 @@ def resume(
             saved["data"], path, data=data, validation=validation, sample_weight=sample_weight
         )
         table = read_once(source)
-        options = with_config(replace(options, outputs=spec.d_out), config)
+        options = with_config(replace(options, inputs=spec.inputs, outputs=spec.d_out), config)
         setup = Setup.make(spec, encode(table, options, config), config, began=began)
         if not setup.matches(saved["fingerprint"]):
             raise RunError(

@@ -156,6 +156,9 @@ IMMEDIATE_SPIKE_TO_INITIAL = 10.0
 SMALL_RATE = 0.1
 """Fraction of the peak learning rate below which the schedule explains a flat loss."""
 
+NEARLY_ZERO = 0.01
+"""Fraction of the first loss below which changes of the training loss are not reported."""
+
 UNSTEADY = 0.4
 """Fraction of epochs with a rising loss from which the loss of a plateau counts as unsteady."""
 
@@ -335,7 +338,8 @@ class Plateau(BasePolicy):
 
     `rates` are the learning rates at the end of each epoch. If they come in cycles, the loss rises and falls with them,
     so whole cycles are compared, of at least `epochs` epochs together. Otherwise the means of the two halves of the
-    last epochs are compared, once the rate has reached its peak.
+    last epochs are compared, once the rate has reached its peak. A loss that is below `NEARLY_ZERO` times the loss of
+    the first epoch is not a plateau: it has nothing left to gain.
     """
 
     def __init__(
@@ -346,11 +350,14 @@ class Plateau(BasePolicy):
         self.rates = rates
         self.peak = int(np.argmax(rates)) + 1 if len(rates) else 1
         self.losses: list[float] = []
+        self.initial: float | None = None
         self.reported = False
 
     def decide(self, event: Event) -> Action:
         if not isinstance(event, EpochEnd):
             return Continue()
+        if self.initial is None:
+            self.initial = event.loss
         self.losses.append(event.loss)
         if not self.cycle_ends:
             self.losses = self.losses[-(self.epochs + 1) :]
@@ -369,6 +376,8 @@ class Plateau(BasePolicy):
         planned = not self.cycle_ends and event.epoch <= len(self.rates)
         if planned and self.rates[event.epoch - 1] < SMALL_RATE * max(self.rates):
             return Continue()  # the loss is flat because the schedule has lowered the learning rate
+        if last < NEARLY_ZERO * self.initial:
+            return Continue()
         self.reported = True
         message = f"the training loss has fallen by less than {self.share:.0%} over {past} epochs"
         return Continue(notice=(message, self.remedy or self._remedy(seen)))
@@ -384,10 +393,11 @@ class Plateau(BasePolicy):
         return "training has converged at this learning rate; a higher one may reach a lower loss"
 
     def state(self) -> dict[str, Any]:
-        return {"losses": self.losses, "told": self.reported}
+        return {"losses": self.losses, "initial": self.initial, "told": self.reported}
 
     def load(self, state: dict[str, Any]) -> None:
         self.losses, self.reported = list(state["losses"]), state["told"]
+        self.initial = state.get("initial", next(iter(self.losses), None))  # older runs did not store it
 
 
 def cycle_ends(rates: Sequence[float]) -> set[int]:

@@ -25,7 +25,8 @@ from ..engines import Engine, Settings
 from ..engines import make as engines
 from ..engines.fused_program import why_not
 from ..engines.make import EngineOptions
-from ..errors import OptionError, SpecError, option
+from ..engines.protocol import LossFunction
+from ..errors import OptionError, SpecError, is_command_line, option
 from ..models import metrics
 from ..models.trained_model import TrainedModel
 from ..nn import losses, schedules
@@ -81,7 +82,14 @@ class Setup:
     """Start of the time limit, by `time.monotonic`. None for the start of training."""
 
     @staticmethod
-    def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Setup:
+    def make(
+        spec: Spec | str | None,
+        prepared: TrainingData,
+        config: Config,
+        *,
+        began: float | None = None,
+        loss_function: LossFunction | None = None,
+    ) -> Setup:
         """Choose everything that `config` leaves open, check it, and make the engine."""
         encoding = prepared.encoding
         if prepared.loader_batch is not None:
@@ -108,12 +116,16 @@ class Setup:
             spec=chosen,
             loss=loss,
             metric=metric if len(prepared.validation) else "loss",
-            engine=make_engine(chosen, prepared, config),
+            engine=make_engine(chosen, prepared, config, loss_function),
             began=began,
         )
 
     def begin(self, model: TrainedModel) -> None:
         """Load the initial parameters from a model with the same network, members and columns."""
+        if not hasattr(model, "check_alike"):
+            raise OptionError(
+                f"start must be a trained model, as ml.fit(…).model or ml.load(path), got {type(model).__name__}"
+            )
         state = self.engine.state()
         model.check_alike("a run with a start model")
         if model.spec != self.spec or len(model.members) != self.members:
@@ -351,8 +363,11 @@ def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     inputs = encoding.inputs
     if spec.inputs != inputs:
+        constant = sum(column.why == "constant" for column in encoding.columns)
+        keep = "a network with an input for each" if is_command_line() else "keep_constant='all'"
+        without = f", without {count(constant, 'constant column')} ({keep} keeps them)" if constant else ""
         raise SpecError(
-            f"the data has {describe(inputs)} after encoding, but the network takes {describe(spec.inputs)}: "
+            f"the data has {describe(inputs)} after encoding{without}, but the network takes {describe(spec.inputs)}: "
             f"begin it with {inputs.numeric}"
             + (f"+cat({', '.join(map(str, inputs.categories))})" if inputs.categories else "")
         )
@@ -370,10 +385,13 @@ def describe(inputs: Any) -> str:
     return f"{numbers} and categories of {sizes} values" if inputs.categories else numbers
 
 
-def make_engine(spec: Spec, prepared: TrainingData, config: Config) -> Engine:
+def make_engine(
+    spec: Spec, prepared: TrainingData, config: Config, loss_function: LossFunction | None = None
+) -> Engine:
     """Return an engine, or an ensemble of engines if the configuration has several members."""
     settings = Settings(
         loss=prepared.encoding.loss,
+        loss_function=loss_function,
         optimizer=config.optimizer,
         rate_factors=config.rate_factors(spec.parameters),
         seed=config.seed,
