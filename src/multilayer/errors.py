@@ -221,8 +221,7 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
     "unknown option 'max_iter': did you mean 'epochs'? valid: epochs, patience"
     """
     names = sorted(valid)
-    familiar = _FAMILIAR.get(str(name), []) if what in ("option", "argument") else []
-    meant = next((one for one in familiar if one in names), None) or nearest(str(name), names)
+    meant = (nearest_option if what in ("option", "argument") else nearest)(str(name), names)
     hint = f"unknown {what} {name!r}: " + (f"did you mean {meant!r}? " if meant else "")
     if len(names) <= LISTED:
         return f"{hint}valid: {', '.join(names)}"
@@ -230,6 +229,17 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
     close = sorted(names, key=lambda one: (one != meant, -likeness[one], len(one), one))[:NEAREST]
     place = f" (all: {_LISTED_BY[what]})" if what in _LISTED_BY else ""
     return f"{hint}nearest of {len(names)}: {', '.join(close)}{place}"
+
+
+def nearest_option(name: str, valid: Iterable[str]) -> str | None:
+    """Return the valid option with the meaning that `name` has in another library, else the nearest one.
+
+    >>> nearest_option("lr", ["l2", "learning_rate"]), nearest_option("--lr", ["--l2", "--learning-rate"])
+    ('learning_rate', '--learning-rate')
+    """
+    options = {one.lstrip("-").replace("-", "_"): one for one in valid}
+    familiar = _FAMILIAR.get(name.lstrip("-").replace("-", "_"), [])
+    return next((options[one] for one in familiar if one in options), None) or nearest(name, options.values())
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:

@@ -16,8 +16,10 @@ import pytest
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
+import multilayer as ml
 from multilayer.cli.main import app
 from multilayer.runs.config import Config
+from support.run_folders import unfinished
 
 FAST = ["--recipe", "plain", "--engine", "numpy", "--epochs", "3", "--quiet"]
 
@@ -316,6 +318,7 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         ),
         (["train", "t.csv", "--target", "Y"], "unknown column 'Y': did you mean 'y'?"),
         (["train", "t.csv", "--epoch", "3"], "unknown option --epoch of mlp train: did you mean --epochs?"),
+        (["train", "t.csv", "--lr", "0.1"], "unknown option --lr of mlp train: did you mean --learning-rate?"),
         (["train", "t.csv", "--target", "y", "--arch", "1-8:gleu-1"], "did you mean 'gelu'?"),
         (["train", "t.csv", "--target", "y", "--metric", "los"], "did you mean 'loss'? valid: accuracy, auc,"),
         (["train", "t.csv", "--target", "y", "--metric", "r2"], "r2 does not fit a binary task: it has accuracy,"),
@@ -432,3 +435,11 @@ def test_a_run_that_diverges_exits_with_1_and_leaves_a_model_with_finite_metrics
     assert "not finite" in mlp("train", "diabetes", "-q", *wild, code=1)
     metrics = json.loads(mlp("evaluate", "wild", "diabetes", "--json"))
     assert all(np.isfinite(list(metrics.values())))
+
+
+def test_an_unfinished_run_is_listed_with_the_seconds_of_its_epochs(here: Path) -> None:
+    ml.fit("4-3", "iris", epochs=3, quiet=True, run=here / "runs" / "cut")
+    unfinished(here / "runs" / "cut")
+    (listed,) = json.loads(mlp("runs", "--json"))
+    assert listed["status"] == "unfinished"
+    assert listed["seconds"] > 0

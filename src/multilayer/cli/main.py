@@ -23,7 +23,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ..errors import MultilayerError, OptionError, nearest, on_command_line, printable, unknown_name
+from ..errors import MultilayerError, OptionError, nearest_option, on_command_line, printable, unknown_name
 
 PANELS = {
     "Train": ("train", "tune", "resume"),
@@ -168,7 +168,7 @@ def usage_message(error: Any, args: Sequence[str]) -> str:
     listed = f"{command} --help lists all options"
     if hasattr(error, "possibilities"):
         options = [name for one in error.ctx.command.get_params(error.ctx) for name in (*one.opts, *one.secondary_opts)]
-        meant = nearest(error.option_name, options)
+        meant = nearest_option(error.option_name, options)
         hint = f"did you mean {meant}? " if meant else ""
         return f"unknown option {error.option_name} of {command}: {hint}{listed}"
     if type(error).__name__ == "MissingParameter" and param is not None:

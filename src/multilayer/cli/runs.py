@@ -123,7 +123,9 @@ def summary(folder: Any) -> dict[str, Any]:
         "status": "unfinished" if end is None else end.status,
         "epochs": 0 if last is None else last.epoch,
         "metrics": metrics,
-        "seconds": 0.0 if end is None else end.seconds,
+        "seconds": sum(event.seconds for event in events if isinstance(event, EpochEnd))
+        if end is None
+        else end.seconds,
     }
 
 

@@ -79,7 +79,8 @@ class Config:
     )
     epoch_rows: int | None = _option(None, "Rows per epoch; each epoch draws different rows. By default, all rows.")
     validation: float | str | None = _option(
-        "auto", "Fraction of rows to hold out, or none; auto is 0.2, none if there are few rows."
+        "auto",
+        "Fraction of rows to hold out, none, or a file of validation rows; auto is 0.2, none if there are few rows.",
     )
     metric: str = _option(
         "loss",
