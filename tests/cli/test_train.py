@@ -169,7 +169,7 @@ BAD = {
     "schedule": "wavy",
     "weight_decay": "-1",
     "decay_schedule": "wavy",
-    "dropout_schedule": "cosine(warmup=2)",
+    "dropout_schedule": "cosine(warmup=1.5)",
     "l2": "-1",
     "clip_norm": "0",
     "clip_value": "-2",
