@@ -99,7 +99,7 @@ def test_largest_batch_is_answered() -> None:
     assert "because this network stores nothing per row" in " ".join(printed("4-relu", "--memory", "1kB").split())
     everything = " ".join(printed(NET, "--memory", "1e99").split())
     assert "1,099,511,627,776 rows take" in everything
-    assert "and fit (the search stops there)" in everything
+    assert "and fit into the limit; larger batches were not tried" in everything
     assert "stores nothing" not in everything
 
 
@@ -136,7 +136,7 @@ def test_a_huge_limit_does_not_build_huge_networks(monkeypatch: pytest.MonkeyPat
     for limit in ("--flops", "--parameters"):
         text = " ".join(printed("4-4-1", limit, "1e99").split())
         assert "4-4*49999-1 999,985 parameters, 185,596,192 FLOPs per step" in text
-        assert "same inputs and outputs; the search stops there" in text
+        assert "same inputs and outputs; wider networks were not tried" in text
     assert max(counted) < 10
 
 

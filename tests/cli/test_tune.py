@@ -148,7 +148,7 @@ def test_a_better_trial_replaces_the_best(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_time_limit_includes_the_training_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of it is for trials. The training of the best fits into the rest."""
+    """Half of it is for trials. The final training fits into the rest."""
     limits: list[Any] = []
     original = tuning.search
 

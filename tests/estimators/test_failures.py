@@ -125,7 +125,9 @@ def test_a_signal_that_ends_processes_ends_a_fit() -> None:
 
 def test_a_fit_that_diverges_warns() -> None:
     x, y = numbers()
-    with pytest.warns(ConvergenceWarning, match=r"training ended at epoch \d+.*try a lower learning_rate"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"training diverged at epoch \d+; the model is .*try a lower learning_rate"
+    ):
         MLPRegressor(**{**QUICK, "epochs": 20}, learning_rate=1e30).fit(x, y)
 
 

@@ -369,7 +369,7 @@ def test_a_warm_start_needs_the_same_columns_and_values() -> None:
 def test_a_warm_start_after_pieces(count: int) -> None:
     x, y = classes(120, count=count)
     model = MLPClassifier(**QUICK, warm_start=True).partial_fit(x, y)
-    with pytest.warns(UserWarning, match="members may have trained on rows that are now held out"):
+    with pytest.warns(UserWarning, match="rows that are held out now may have been used for training"):
         model.fit(x, y)
     assert model.predict_proba(x).shape == (120, count)
 

@@ -34,7 +34,8 @@ def test_warm_start_goes_on() -> None:
         ({"hidden": (9,)}, "set hidden, activation, dropout and loss to their earlier values"),
         ({"ensemble": 3}, f"set ensemble={len(model.model_.members)}"),
     ):
-        fault = rf"warm_start continues with the current network, .*, got .*: {remedy}, or set warm_start=False"
+        networks = r"\(\d+ members? of .*\), got \d+ members? of .*"
+        fault = rf"warm_start needs the current network {networks}: {remedy}, or set warm_start=False"
         with pytest.raises(OptionError, match=fault):
             pickle.loads(went_on).set_params(**other).fit(x, y)
     with pytest.raises(OptionError, match="fit on columns that give the same inputs, or set warm_start=False"):

@@ -191,13 +191,13 @@ def test_a_file_of_mixed_members_is_checked(tmp_path: Path) -> None:
     model, _ = mixed("none")
     tensors, meta = to_parts(model)
     path = tmp_path / "model.safetensors"
-    third = "each member must have the number of its network, up to 2, and of its encoding, up to 2, got"
+    third = r"each member must be a pair \[network, encoding\] with indices up to 2 and 2, got"
     for change, message in (
         ({"members": [[1, 1], [1, 1], [3, 2]]}, third),
         ({"members": [[1, 1], [1, 1], [2, True]]}, third),
         ({"members": [[1, 1], [1, 1], 2]}, third),
         ({"members": [[1, 1], [1, 1], [1, 2]]}, "must have the shape|does not belong|no tensor|unknown tensor"),
-        ({"members": [[1, 1]]}, "members that differ must be at least 2, got 1"),
+        ({"members": [[1, 1]]}, "a file with different members must have at least 2 members, got 1"),
         ({"other_specs": 3}, "other_specs must be a list"),
         ({"other_encodings": []}, "belongs to none of the 1 encodings"),
     ):

@@ -75,7 +75,7 @@ def largest_batch(limit: int, batch: int, safe: int, account: Account, spec: Spe
         return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
     if batch == inverse.MAX_BATCH:
         figures = f"{batch:,} rows take {size(memory.total)}"
-        why = f"{figures} and fit (the search stops there)"
+        why = f"{figures} and fit into the limit; larger batches were not tried"
         if account(spec, 1).memory.total == memory.total:
             why = f"any: {figures}, because this network stores nothing per row"
         return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
@@ -116,7 +116,7 @@ def widest(
         narrow = account(inverse.with_width(spec, 1))
         return _fit("widest", title, None, (narrow.parameters, narrow.step), f"even {narrow.spec}")
     how = f"hidden widths × {found.width / found.base:.4g} ({found.base:,} → {found.width:,}), same inputs and outputs"
-    how += "; the search stops there" if found.at_limit else ""
+    how += "; wider networks were not tried" if found.at_limit else ""
     data = {"width": found.width, "base": found.base, "at_limit": found.at_limit}
     cost = account(found.spec)
     return _fit("widest", title, found.spec, (cost.parameters, cost.step), how, data)
@@ -142,7 +142,9 @@ def time(found: inverse.Time, *, epochs: int, rows: int, batch: int, machine: st
     grid = _grid("l", "w")
     grid.add_row(Text(duration(seconds), style="bold"), f"{steps:,} steps of {duration(seconds / steps)}")
     title = f"Time for {epochs:,} epochs of {rows:,} rows" + (", at least" if least else "")
-    how = how or ("from the measured roofline of" if least else "PyTorch, predicted from an earlier measurement on")
+    how = how or (
+        "lower bound from the measured roofline of" if least else "PyTorch, predicted from an earlier measurement on"
+    )
     more = "; --measure times a real step" if least else ""
     data = {
         "epochs": epochs,
@@ -221,7 +223,7 @@ def sweep_figure(sweep: Sweep) -> Figure:
 
 
 def context(found: TransformerContext) -> Answer:
-    """Return the answer with a block, the attention next to it, and two other layers for comparison."""
+    """Return the answer with a block, the attention of the same layer, and two other layers for comparison."""
     table = _headed(("", "l"), ("parameters", "r"), ("forward FLOPs", "r"), ("share", "r"), ("per parameter", "r"))
     shares = {"block": found.block_share, "attention": 1 - found.block_share}
     parts = {
@@ -268,7 +270,7 @@ def verification(found: Verification) -> Answer:
         {"what": c.what, "closed_form": int(c.closed_form), "counted": int(c.counted), "ok": c.ok} for c in found.checks
     ]
     ok = all(check.ok for check in found.checks)
-    return Answer(key="verify", data=data, shown=_titled("Closed forms against PyTorch", table), ok=ok)
+    return Answer(key="verify", data=data, shown=_titled("Closed forms compared with PyTorch", table), ok=ok)
 
 
 def measurement(found: Measurement) -> Answer:

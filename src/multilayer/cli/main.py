@@ -255,7 +255,7 @@ def main() -> NoReturn:
         code = _INTERRUPTED
     except OSError as error:
         if error.filename is not None:
-            raise  # not about standard output: a bug, so show the traceback
+            raise  # an error of another file is a bug: show the traceback
         _stop_writing()
         _print_error(f"cannot write to standard output: {error.strerror or error}")
         code = MultilayerError.exit_code

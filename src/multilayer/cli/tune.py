@@ -1,4 +1,5 @@
-"""`mlp tune`: search over options of the tabular recipe with Optuna, then train the best in full."""
+"""`mlp tune`: search over options of the tabular recipe with Optuna, then train the best configuration with all epochs
+and members."""
 
 from __future__ import annotations
 
@@ -47,10 +48,10 @@ continues it, also with more --trials or another --time-limit.
 If a continued search finds a better trial, its run becomes FOLDER/best, and the run before it FOLDER/best-001."""
 
 PLOT, BEST = "trials.svg", "best"
-_SEARCH, _FULL = "Search", "Training of the best"
+_SEARCH, _FULL = "Search", "Final training"
 _HELP = {field.name: field.metadata["help"] for field in fields(Config)}
 LEAST = 0.05
-"""Smallest share of the time limit for the training of the best, even if the trials took longer than planned."""
+"""Minimum share of the time limit for the final training, even if the trials took longer than planned."""
 
 
 def tune(
@@ -73,7 +74,7 @@ def tune(
         float | None,
         option(
             "--time-limit",
-            text="Total time. Half of it is for trials, the rest for the training of the best.",
+            text="Total time. Half of it is for trials, the rest for the final training.",
             metavar="SECONDS",
             panel=_SEARCH,
         ),
@@ -126,7 +127,7 @@ def tune(
     quiet: Annotated[bool, flag("--quiet", "-q", text="Print only the result.")] = False,
     as_json: Annotated[bool, flag("--json", text="Print one line of JSON per trial, and one for the result.")] = False,
 ) -> None:
-    """Search for good options, then train with the best.
+    """Search for good options, then train the best configuration.
 
     The search varies these options of the tabular recipe: width, depth, dropout, learning rate, weight decay and the
     embedding of numbers. Each trial trains one network on four fifths of the rows and measures the loss or --metric on
@@ -198,7 +199,7 @@ def _in_full(
     remaining: float | None,
     quiet: bool,
 ) -> Any:
-    """Train the best options, with all epochs and members or those that fit into the remaining time.
+    """Train the best configuration with all epochs and members, or with those that fit into the remaining time.
 
     A run that was stopped is resumed. The run of an earlier best is renamed.
     """

@@ -1,5 +1,5 @@
-"""Types of the compiled core (csrc/bind). Its readers (`random`, `machine`, the fused engine)
-check what they pass."""
+"""Types of the compiled core (csrc/bind). The callers (`random`, `machine`, the fused engine)
+check the arguments."""
 
 from collections.abc import Sequence
 from enum import Enum

@@ -8,7 +8,7 @@
 | `formulas` | the formula of each number |
 | `inverse` | the largest batch, network or time within a limit |
 | `roofline` | predicted time of a step |
-| `transformer` | a feed-forward block and the attention next to it |
+| `transformer` | a feed-forward block and the attention of the same layer |
 | `summary` | layers with parameters and FLOPs, repeated layers merged |
 | `budget` | limits for continuous integration |
 | `tool_comparison` | what other tools report |

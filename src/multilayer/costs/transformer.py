@@ -14,7 +14,7 @@ With B sequences of n tokens, h heads and M matrices d × f in the block (2, or 
 
 Each weight is used once per position, so a block and a convolution have about 2 FLOPs per parameter and position, and
 an embedding has none. Of the matrix products, the share of the block is M·f / (M·f + 4·d + 2·n). The backward pass
-doubles every matrix product, so this share also holds for a training step.
+has two matrix products for each of the forward pass, so this share also holds for a training step.
 
 Left out: norms, residual sums, and dropout of the attention. Causal masks are not used: all n² scores are counted.
 Kernels such as FlashAttention compute the same products, but do not store the attention matrix.
@@ -110,7 +110,7 @@ class Other:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerContext:
-    """Counts of a feed-forward block and of the attention next to it. `transformer_context` creates it.
+    """Counts of a feed-forward block and of the attention of the same layer. `transformer_context` creates it.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ def transformer_context(
     batch: int = 1,
     dtype: str = "float32",
 ) -> TransformerContext:
-    """Count a feed-forward block together with the attention next to it in a transformer.
+    """Count a feed-forward block together with the attention of the same layer in a transformer.
 
     Parameters
     ----------

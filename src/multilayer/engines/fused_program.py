@@ -1,11 +1,11 @@
 """A network, its loss, its optimizer and its rows in the form that the compiled core reads (csrc/program.h).
 
-    network          a flat list of operations. A residual block is enter, its layers, leave; layers without effect are
-                     left out.
+    network          a flat list of operations. A residual block is an `enter` operation, its layers and a `leave`
+                     operation. Layers without effect are omitted.
     tensors          their positions in `spec.parameters` and `spec.buffers`
     x, y, weight     read in place if they have the core's type
-    codes            copied, and the copy is checked: the core uses codes as indices, and would read or write outside
-                     its arrays if the caller changed a code later
+    codes            copied, and the copy is checked. The core uses codes as indices, so a later change by the caller
+                     could cause an access outside its arrays.
     class numbers    checked once and read in place: the core only compares them
 
 Not supported: KAN, maxout, softmax, and activations that are sums of others or have several learned parameters per
@@ -54,7 +54,7 @@ def why_not(spec: Spec, loss: str | None = None, optimizer: str | None = None) -
 
 
 def operations_of(spec: Spec) -> _core.Program:
-    """Return the network alone, which is all that prediction needs."""
+    """Return the network without loss and optimizer, for prediction."""
     writer = _Writer(spec)
     writer.write(spec.layers, spec.inputs if spec.inputs.categories else spec.inputs.numeric, "")
     return _made(
@@ -215,7 +215,7 @@ _FIELDS: dict[type[Layer], Callable[[_Writer, Any, Any], dict[str, Any]]] = {
 # Rows
 
 _COPIES: WeakKeyDictionary[Batch, Codes] = WeakKeyDictionary()
-"""Copies of the codes of tables that engines hold. The members of an ensemble hold the same table."""
+"""Copies of the codes by table, shared by the members of an ensemble."""
 
 
 def contiguous_rows(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -248,7 +248,7 @@ def are_integers(values: NDArray[Any]) -> bool:
 
 
 def check_codes(codes: Codes, given: NDArray[Any], categories: tuple[int, ...]) -> None:
-    """Refuse the first code that is not from 0 to its column's number of values, or differs from the given one."""
+    """Raise an error for the first code outside 0 … n, or changed by the conversion to integers."""
     for i, n in enumerate(categories):
         wrong = (codes[:, i] < 0) | (codes[:, i] > n)
         if not are_integers(given):

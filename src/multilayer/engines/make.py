@@ -45,7 +45,7 @@ def choose_engine(spec: Spec, options: EngineOptions, *, loss: str, optimizer: s
 
 def make_engine(spec: Spec, data: Data, settings: Settings, options: EngineOptions, rows: Rows) -> Engine:
     """Return an engine for one network. `rows` are the training rows."""
-    assert options.name in ENGINES, f"choose_engine must resolve the name before, got {options.name!r}"
+    assert options.name in ENGINES, f"call choose_engine first, got {options.name!r}"
     by_scheme = replace(options, init="auto") if options.init == "data" else options
     engine = ENGINES[options.name](spec, data, settings, by_scheme)
     if options.init == "data":

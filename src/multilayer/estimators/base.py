@@ -242,20 +242,20 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         if bridge is not None:
             bridge.end()
         if run.failed:
-            message = f"training ended at epoch {self.n_iter_}, and the model is the best before it: {run.end.reason}"
-            warn(f"{message}; try a lower learning_rate", ConvergenceWarning)
+            message = f"training diverged at epoch {self.n_iter_}; the model is that of the best earlier epoch"
+            warn(f"{message}: {run.end.reason}; try a lower learning_rate", ConvergenceWarning)
         separate = validation is None or isinstance(validation, tuple)
         if start is not None and self._split != earlier_split and not separate:
             warn(
-                "warm_start: members may have trained on rows that are now held out, so probabilities and intervals "
-                "may be overconfident: fit on the same rows as before, or pass X_val and y_val"
+                "warm_start: rows that are held out now may have been used for training, so probabilities and "
+                "intervals may be overconfident: fit on the same rows as before, or pass X_val and y_val"
             )
-        reraise_signal(run.signal)  # the estimator is fitted, also after a signal
+        reraise_signal(run.signal)  # raise the signal only now, so that the estimator is fitted
         return run
 
     def _table_with_names(self, X: Any, y: Any, given: Any, class_names: tuple[Any, ...]) -> Table:
-        """Return the table to train on, with the names that the model stores: those of the targets, if `given` has
-        names, those of the classes, and whether the column names were numbers."""
+        """Return the training table with the names to store: target names (if `given` has them), class names, and
+        whether columns were numbered."""
         table = read((X, y))
         columns = set(table.names) - set(table.targets)
         return replace(
@@ -269,7 +269,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         return Recipe(hidden=self.hidden, activation=self.activation, dropout=self.dropout)
 
     def _check_options(self, table: Any, *, task: Task, groups: Any, times: Any) -> None:
-        """Raise the errors of `ml.fit` for invalid options when nothing is trained."""
+        """Check the options as `ml.fit` does, for calls that do not train."""
         check_not_names(groups=groups, times=times)
         rows = read(table)
         if groups is not None:
@@ -388,7 +388,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
 
     @contextmanager
     def _keeping_data_attributes(self) -> Generator[None]:
-        """Restore the attributes that describe the data if an error ends a fit before there is a new model."""
+        """If fit fails before there is a model, restore the attributes that describe the data."""
         before = {name: value for name, value in vars(self).items() if name in DATA_ATTRIBUTES}
         model = getattr(self, "model_", None)
         try:
@@ -457,7 +457,8 @@ def _other_network(before: TrainedModel, error: OtherNetwork) -> str:
         remedy = "set hidden, activation, dropout and loss to their earlier values"
     else:
         remedy = f"set ensemble={len(before.members)}"
-    return (
-        f"warm_start continues with the current network, {len(before.members)} × {before.spec}, "
-        f"got {error.members} × {error.spec}: {remedy}, or set warm_start=False"
+    current, asked = (
+        f"{n} member{'' if n == 1 else 's'} of {spec}"
+        for n, spec in ((len(before.members), before.spec), (error.members, error.spec))
     )
+    return f"warm_start needs the current network ({current}), got {asked}: {remedy}, or set warm_start=False"

@@ -49,7 +49,7 @@ STUDY, SETTINGS = "study.log", "tune.json"
 NAMED = 5
 """Largest number of columns that a message names."""
 TRIALS_SHARE = 0.5
-"""Fraction of a time limit for the trials. The best is trained in the rest."""
+"""Fraction of a time limit for the trials. The rest is for the final training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """The result of a search. `signal` and `out_of_time` tell what ended it early."""
+    """The result of a search. `signal` and `out_of_time` report why it ended early."""
 
     trials: tuple[Trial, ...]
     signal: int | None = None
@@ -125,15 +125,14 @@ class Search:
         found = best_of(self.trials)
         if found is None and not self.out_of_time:
             lacks = {trial.metric for trial in self.trials if trial.metric in metrics.MAY_LACK}
-            reasons = "".join(f" or have no {metric} on the held-out rows" for metric in lacks)
-            raise OptionError(
-                f"at least one trial must be complete, got {len(self.trials)} that diverged{reasons}: allow more trials"
-            )
+            reasons = "".join(f" or had no {metric} on the held-out rows" for metric in lacks)
+            n = len(self.trials)
+            raise OptionError(f"{n} of {n} trials diverged{reasons}: allow more trials")
         return found
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values to train in full: those of the best trial, or the defaults."""
+        """The values for the final training: those of the best trial, or the defaults."""
         return defaults() if self.best is None else self.best.values
 
 
@@ -290,9 +289,7 @@ def _save_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         try:
             earlier, current = _flat(json.loads(atomic_files.read(path, limit=1 << 24, root=folder))), _flat(settings)
         except (ValueError, LookupError, TypeError):
-            raise OptionError(
-                f"{path} must contain the settings of a search, and does not: use another folder"
-            ) from None
+            raise OptionError(f"{path} is not a settings file of a search: use another folder") from None
         for name in {**earlier, **current}:
             if earlier.get(name) != current.get(name):
                 setting = name if name in ("rows", "columns") else option_name(name)
@@ -321,7 +318,7 @@ def _study(optuna: Any, path: Path, metric: str) -> Any:
             load_if_exists=True,
         )
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError):
-        raise OptionError(f"{path} must contain the trials of a search, and does not: use another folder") from None
+        raise OptionError(f"{path} is not a trials file of a search: use another folder") from None
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

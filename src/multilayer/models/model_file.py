@@ -4,8 +4,8 @@ The keys of the JSON:
 
     spec, encoding    network and encoding of the first member, and of all members unless they differ
     other_specs, other_encodings
-                      the further networks and encodings if members differ, each once
-    members           if members differ, the numbers of the network and the encoding of each member, counted from 1
+                      further networks and encodings if members differ, each stored once
+    members           for each member, the indices (from 1) of its network and its encoding, if members differ
     loss, weights     the loss, and the weights of the members unless they are equal
     calibration       the calibration, if the model has one
 
@@ -128,12 +128,12 @@ def _of_members(
         numbers = one if isinstance(one, list) and [type(i) for i in one] == [int, int] else [0, 0]
         if not (1 <= numbers[0] <= len(specs) and 1 <= numbers[1] <= len(encodings)):
             raise FileError(
-                f"{path}: each member must have the number of its network, up to {len(specs)}, and of its encoding, up "
-                f"to {len(encodings)}, got {str(one)[:80]}"
+                f"{path}: each member must be a pair [network, encoding] with indices up to {len(specs)} and "
+                f"{len(encodings)}, got {str(one)[:80]}"
             )
         found.append((specs[numbers[0] - 1], encodings[numbers[1] - 1]))
     if len(found) < 2:
-        raise FileError(f"{path}: members that differ must be at least 2, got {len(found)}")
+        raise FileError(f"{path}: a file with different members must have at least 2 members, got {len(found)}")
     return [spec for spec, _ in found], [encoding for _, encoding in found]
 
 

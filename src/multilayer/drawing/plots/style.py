@@ -49,7 +49,7 @@ _SETTINGS: dict[str, Any] = {
     "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial", "sans-serif"],
     "font.size": TEXT,
     "text.color": INK,
-    "text.hinting": "none",  # so that the width of text does not depend on the resolution
+    "text.hinting": "none",  # fixed, so that text widths do not depend on the resolution
     "axes.facecolor": CARD,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": MUTED,

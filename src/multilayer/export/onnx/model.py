@@ -102,7 +102,7 @@ def _inputs(model: Trained) -> list[Port]:
             if (first.dtype, first.shape) != (port.dtype, port.shape):
                 raise DataError(
                     f"column {port.name!r}: ONNX needs one type for a column, but member {i + 1} reads it as "
-                    f"{port.description}, others as {first.description}: export the members one by one"
+                    f"{port.description} and another member as {first.description}: export the members one by one"
                 )
     return list(found.values())
 

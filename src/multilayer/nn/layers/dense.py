@@ -175,7 +175,7 @@ GATES = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 
 
 def kurtosis(x: Moments) -> float:
-    """Return E a⁴/(E a²)² − 1 of a unit. It is 2 for a Gaussian and 5 after a ReLU; others are interpolated."""
+    """Return E a⁴/(E a²)² − 1 of a unit: 2 for a Gaussian, 5 after a ReLU, interpolated in between."""
     share_of_relu = min(1.0, x.m**2 / x.q * math.pi)  # 1 after a ReLU, whose mean is √(q/π); 0 if the mean is 0
     return 2 + 3 * share_of_relu
 
@@ -341,7 +341,7 @@ class Maxout(Layer):
         )
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
-        return Kept(input=True)  # the positions of the largest are integers, which are not counted
+        return Kept(input=True)  # the indices of the maxima are integers, which are not counted
 
     def timed(self, d: int) -> tuple[Timed, ...]:
         return timed_by_outputs(self, self.d_out)
@@ -439,7 +439,7 @@ class KAN(Layer):
 
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         K = self.n_bases
-        small = Draw("normal", 0.1 / math.sqrt(d * K))  # the functions φ start close to their silu branch
+        small = Draw("normal", 0.1 / math.sqrt(d * K))  # small values, so that φ is initially close to its silu branch
         return (
             Parameter(
                 name="weight", shape=(self.d_out, d * K), role="weight", fan_in=d * K, fan_out=self.d_out, value=small
@@ -449,8 +449,9 @@ class KAN(Layer):
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, I, O, K = named(B=batch, I=d, O=self.d_out, K=self.n_bases)  # noqa: E741
-        # A spline base: u 2, |u| 1, two clipped cubes 4 + 4, their difference 3; its slope 10, × δ and sum 2.
-        # A Gaussian: u 2, square, sign, exp 3; its slope 3, × δ and sum 2.
+        # FLOPs per base of a spline: u 2, |u| 1, two clipped cubes 4 + 4, their difference 3. The derivative takes 10,
+        # its product with δ and the sum 2. Of a Gaussian: u 2, square, sign and exp 3. The derivative takes 3, its
+        # product with δ and the sum 2.
         per_base, per_slope = (14, 12) if self.basis == "spline" else (5, 5)
         silu = activations.get("silu")
         c, c2 = named(c=silu.flops, **{"c′": silu.flops_backward})
@@ -465,7 +466,7 @@ class KAN(Layer):
         bases = d * self.n_bases
         if not input_gradient:
             return Kept(per_row=bases + d)  # the inputs of both matrix products
-        # The bases; u and two clipped lines of each spline, or u of each Gaussian; and x for silu.
+        # Kept: the bases; per spline also u and two clipped lines, per Gaussian also u; and x for silu.
         return Kept(input=True, per_row=(4 if self.basis == "spline" else 2) * bases + d)
 
     def bases(self, x: Array) -> tuple[Array, Array]:
