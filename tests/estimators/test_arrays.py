@@ -1,5 +1,5 @@
-"""Forms of X that scikit-learn's own checks would lose something of: texts, bytes, masks, batches of Arrow; and rows of
-validation, which are read as those to train on are."""
+"""Types of X that scikit-learn's own checks do not preserve: strings, bytes, masked arrays and Arrow batches.
+Validation rows are read like training rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FORMS: dict[str, Any] = {
     "rows": np.ndarray.tolist,
 }
 
-# Texts
+# Strings
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_texts_of_every_form_are_the_same(form: str) -> None:
-    """Also where the rows asked about hold digits alone."""
+def test_strings_of_all_types_give_the_same_model(form: str) -> None:
+    """Also if all values to predict from are digits."""
     expected = MLPClassifier(**QUICK).fit(pd.DataFrame(ZIPS), Y)
     model = MLPClassifier(**QUICK).fit(FORMS[form](ZIPS), Y)
     assert model.model_.encoding.vocabularies["x0"].to_pylist() == ["8001", "8002", "8004", "80A3"]
@@ -42,7 +42,7 @@ def test_texts_of_every_form_are_the_same(form: str) -> None:
     assert pieces.predict(FORMS[form](ZIPS[:1])).shape == (1,)
 
 
-def test_texts_beside_digits() -> None:
+def test_a_column_of_strings_next_to_one_of_digits() -> None:
     x = np.concatenate([ZIPS, DIGITS], axis=1)
     model = MLPClassifier(**QUICK).fit(x, Y)
     assert (model.spec_.inputs.categories, model.spec_.inputs.numeric) == ((4,), 1)
@@ -62,21 +62,21 @@ def test_digits_are_numbers_unless_they_are_declared_as_categories(form: str) ->
 
 
 @pytest.mark.parametrize("form", ["texts", "bytes", "objects"])
-def test_digits_are_numbers_to_a_model_of_numbers(form: str) -> None:
-    """Objects that are all numbers train as such, as scikit-learn asks for; then texts of them are numbers too."""
+def test_digit_strings_are_read_as_numbers_by_a_model_of_numbers(form: str) -> None:
+    """Objects that are all numbers are read as numbers, as scikit-learn requires. Then strings of digits are too."""
     for given in (DIGITS.astype(object), DIGITS.astype(float)):
         model = MLPClassifier(**QUICK).fit(given, Y)
         np.testing.assert_array_equal(model.predict_proba(FORMS[form](DIGITS)), model.predict_proba(given))
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_cannot_be_decoded_are_refused() -> None:
     x = np.array([[b"\xff"], [b"a"]] * 20)
     for given in (x, x.astype(object)):
         with pytest.raises(DataError, match=r"the array.*: bytes must be text in UTF-8, got b'\\xff': decode them"):
             MLPClassifier(**QUICK).fit(given, Y)
 
 
-def test_one_row_of_texts_needs_two_dimensions() -> None:
+def test_one_row_of_strings_needs_two_dimensions() -> None:
     with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
         MLPClassifier(**QUICK).fit(ZIPS[:, 0], Y)
 
@@ -84,7 +84,7 @@ def test_one_row_of_texts_needs_two_dimensions() -> None:
 # Rows of validation
 
 
-def test_validation_rows_are_read_as_those_of_this_fit() -> None:
+def test_validation_rows_are_read_like_the_training_rows() -> None:
     """Not as those of the fit before, whose columns were others."""
     first = np.array([["a", 1.0], ["b", 2.0]] * 20, dtype=object)
     other = first[:, ::-1].copy()
@@ -96,7 +96,7 @@ def test_validation_rows_are_read_as_those_of_this_fit() -> None:
 
 
 @pytest.mark.parametrize("form", [np.asarray, lambda x: pd.DataFrame(x, columns=["a"])])
-def test_validation_rows_of_numbers_in_a_column_of_texts(form: Any) -> None:
+def test_numeric_validation_rows_in_a_column_of_strings(form: Any) -> None:
     x = np.array([["a"], [1.0], [2], ["b"]] * 10, dtype=object)
     model = MLPClassifier(**QUICK).fit(form(x), Y, X_val=form(x[1:3]), y_val=Y[1:3])
     assert model.spec_.inputs.categories == (4,)
@@ -144,7 +144,7 @@ def test_a_masked_target_is_none(kind: Any) -> None:
 # Arrow
 
 
-def test_a_batch_of_arrow_has_names() -> None:
+def test_an_arrow_batch_has_column_names() -> None:
     x, y = numbers(60)
     frame = pd.DataFrame(x, columns=list("abcd"))
     batch = pa.RecordBatch.from_pandas(frame)

@@ -66,7 +66,7 @@ def test_every_epoch_is_a_task(make: Any) -> None:
     assert told.scores[-1] == model.score(X, y)
 
 
-def test_one_that_asks_for_it_ends_the_fit() -> None:
+def test_a_callback_can_stop_the_fit() -> None:
     told = Told(stop=3)
     model = ml.MLPClassifier(epochs=20, ensemble=1, random_state=0).set_callbacks(told).fit(X, LABELS)
     assert model.n_iter_ == 3
@@ -74,13 +74,13 @@ def test_one_that_asks_for_it_ends_the_fit() -> None:
     assert len(model.history_["loss"]) == 3
 
 
-def test_callbacks_change_no_bit() -> None:
+def test_callbacks_do_not_change_the_model() -> None:
     plain, watched = (ml.MLPClassifier(epochs=3, ensemble=2, random_state=0) for _ in range(2))
     watched.set_callbacks(Told())
     np.testing.assert_array_equal(plain.fit(X, LABELS).predict_proba(X), clone(watched).fit(X, LABELS).predict_proba(X))
 
 
-def test_a_callback_that_fails_is_torn_down() -> None:
+def test_teardown_is_called_after_a_failure() -> None:
     class Failing(Told):
         def on_fit_task_end(self, estimator: Any, context: Any) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
             raise ZeroDivisionError("theirs")
@@ -91,7 +91,7 @@ def test_a_callback_that_fails_is_torn_down() -> None:
     assert told.lines[-1] == "teardown"
 
 
-def test_scikit_learns_own_reach_into_searches_and_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scikit_learn_callbacks_work_in_searches_and_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
     model = ml.MLPClassifier(epochs=2, ensemble=1, random_state=0)
     monitor = ScoringMonitor(scoring="accuracy")
     model.set_callbacks(monitor).fit(X, LABELS)
@@ -105,20 +105,20 @@ def test_scikit_learns_own_reach_into_searches_and_pipelines(capsys: pytest.Capt
     assert search.best_score_ > 0.4
 
 
-def test_scikit_learn_without_callbacks_does() -> None:
+def test_scikit_learn_versions_without_callbacks_are_supported() -> None:
     done = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout.split(), done.stderr) == (["2", "False"], "")
 
 
-def test_an_epoch_that_something_else_ends_is_ended_too() -> None:
+def test_an_epoch_ended_by_the_time_limit_is_reported_as_ended() -> None:
     told = Told()
     ml.MLPClassifier(epochs=20000, ensemble=1, time_limit=4.0, random_state=0).set_callbacks(told).fit(X, LABELS)
     begun, ended = (sum(line.endswith(how) for line in told.lines) for how in ("begins", "ends"))
     assert begun == ended
 
 
-def test_a_run_that_somebody_watched_is_resumed(tmp_path: Path) -> None:
-    """Whoever is asked after each epoch is no part of what is saved."""
+def test_a_run_with_an_epoch_callback_is_resumed(tmp_path: Path) -> None:
+    """The callback after each epoch is not saved in the run folder."""
     y = X[:, :1]
     asked: list[int] = []
 

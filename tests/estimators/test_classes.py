@@ -24,7 +24,7 @@ LABELS = np.stack([numbers(120)[0][:, 0] > 0, numbers(120)[0][:, 1] > 0.5, numbe
 
 @pytest.mark.parametrize("absent", [0, 1, 2])
 @pytest.mark.parametrize("by", ["sample_weight", "class_weight"])
-def test_a_class_whose_rows_count_nothing_is_a_class_all_the_same(absent: int, by: str, tmp_path: Path) -> None:
+def test_a_class_whose_rows_all_have_weight_zero_is_kept(absent: int, by: str, tmp_path: Path) -> None:
     x, y = classes(150)
     names = np.array(["a", "b", "c"])
     weight = np.where(y == absent, 0.0, 1.0) if by == "sample_weight" else None
@@ -51,13 +51,13 @@ def test_one_of_two_classes_without_weight(loss: str, validation: Any) -> None:
     assert model.predict(x).mean() > 0.9
 
 
-def test_balanced_weights_leave_classes_without_rows_alone() -> None:
+def test_balanced_weights_ignore_classes_without_rows() -> None:
     x, y = classes(120)
     model = MLPClassifier(**QUICK, class_weight="balanced").fit(x, y, sample_weight=1.0 * (y < 2))
     assert model.predict_proba(x).shape == (120, 3)
 
 
-def test_classes_that_rows_lack_can_be_named() -> None:
+def test_classes_without_rows_can_be_passed() -> None:
     x, y = classes(90, count=2)
     task = prepare((x, y), classes=(0, 1, 2)).encoding.task
     assert (task.kind, task.classes) == ("multiclass", ((0, 1, 2),))
@@ -66,7 +66,7 @@ def test_classes_that_rows_lack_can_be_named() -> None:
         prepare((x, y), classes=(0, 2))
 
 
-def test_classes_are_not_kept_in_a_folder(tmp_path: Path) -> None:
+def test_classes_cannot_be_saved_in_a_run_folder(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="per-row arrays cannot be saved in a run folder: pass column names"):
         ml.fit("4-3", classes(90), classes=(0, 1, 2), run=tmp_path / "run", quiet=True)
 
@@ -74,7 +74,7 @@ def test_classes_are_not_kept_in_a_folder(tmp_path: Path) -> None:
 # Labels
 
 
-def test_labels_judged_by_rows_of_ones_own() -> None:
+def test_labels_with_separate_validation_rows() -> None:
     x, _ = numbers(120)
     model = MLPClassifier(**QUICK).fit(x[:80], LABELS[:80], X_val=x[80:], y_val=LABELS[80:])
     worse = MLPClassifier(**QUICK).fit(x[:80], LABELS[:80], X_val=x[80:], y_val=1 - LABELS[80:])
@@ -90,7 +90,7 @@ def test_labels_judged_by_rows_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1])
-def test_a_label_that_never_varies(value: int, tmp_path: Path) -> None:
+def test_a_constant_label(value: int, tmp_path: Path) -> None:
     x, _ = numbers(120)
     labels = LABELS.copy()
     labels[:, 1] = value
@@ -105,7 +105,7 @@ def test_a_label_that_never_varies(value: int, tmp_path: Path) -> None:
         prepare((x, np.full((120, 2), "a")), task="multilabel")
 
 
-def test_labels_a_piece_at_a_time() -> None:
+def test_labels_in_partial_fit() -> None:
     x, _ = numbers(120)
     model = MLPClassifier(**QUICK)
     for _ in range(12):
@@ -121,7 +121,7 @@ def test_labels_a_piece_at_a_time() -> None:
 # One class alone
 
 
-def test_one_class_alone_is_checked_like_others() -> None:
+def test_options_are_checked_with_a_single_class() -> None:
     x, _ = numbers(60)
     y = np.ones(60)
     with pytest.raises(OptionError, match="epochs must be positive, got -5"):
@@ -150,7 +150,7 @@ def test_one_class_alone_is_checked_like_others() -> None:
         MLPClassifier().fit(frame, y).predict(bad)
 
 
-def test_a_refit_on_one_class_leaves_nothing_of_the_network() -> None:
+def test_a_refit_on_one_class_removes_the_network() -> None:
     x, y = classes(60, count=2)
     model = MLPClassifier(**QUICK).fit(x, y).partial_fit(x, y)
     model.fit(x, np.zeros(60))
@@ -164,7 +164,7 @@ def test_a_refit_on_one_class_leaves_nothing_of_the_network() -> None:
 # Files of another kind, and labels that files cannot hold
 
 
-def test_a_model_of_the_other_kind_is_refused(tmp_path: Path) -> None:
+def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
     x, y = numbers(60)
     MLPRegressor(**QUICK).fit(x, y).save(tmp_path / "r.safetensors")
     MLPClassifier(**QUICK).fit(x, y > 0).save(tmp_path / "c.safetensors")
@@ -178,7 +178,7 @@ def test_a_model_of_the_other_kind_is_refused(tmp_path: Path) -> None:
         MLPClassifier.load(tmp_path / "r.safetensors")
 
 
-def test_classes_of_texts_and_numbers_are_refused() -> None:
+def test_classes_of_strings_and_numbers_are_refused() -> None:
     x, _ = classes(60)
     for odd in (7, 1.5, True):
         mixed = np.array(["a", "b"] * 30, dtype=object)
@@ -197,7 +197,7 @@ OBJECTS = pd.Series(["a", "b"] * 30, dtype=object)
 
 
 @pytest.mark.parametrize("texts", [OBJECTS, OBJECTS.astype("str"), OBJECTS.to_numpy().astype("U")])
-def test_labels_of_another_kind_are_other_classes(texts: Any) -> None:
+def test_labels_of_another_type_are_unknown_classes(texts: Any) -> None:
     x, _ = numbers(60)
     y = np.arange(60) % 2
     for first, second, fault in (
@@ -229,15 +229,15 @@ NAMED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("named", "fault"), NAMED, ids=range(len(NAMED)))
-def test_classes_that_cannot_be_named(named: Any, fault: str) -> None:
+def test_invalid_classes_are_refused(named: Any, fault: str) -> None:
     x, y = classes(60, count=2)
     for model in (MLPClassifier(**QUICK), MLPClassifier(**QUICK).fit(x, y)):
         with pytest.raises(ValueError, match=fault):
             model.partial_fit(x, y, classes=named)
 
 
-def test_a_list_of_labels_that_numpy_would_make_alike() -> None:
-    """Of texts and NaN it makes texts, of which one is "nan"."""
+def test_lists_of_labels_of_mixed_types_are_not_converted_to_strings() -> None:
+    """Numpy converts strings and NaN to strings, and NaN to "nan"."""
     x, _ = numbers(60)
     with pytest.raises(DataError, match="y: every row must have a class, got none in row 2: drop the row"):
         MLPClassifier(**QUICK).fit(x, ["a", np.nan] + ["b"] * 58)
@@ -247,7 +247,7 @@ def test_a_list_of_labels_that_numpy_would_make_alike() -> None:
         MLPClassifier(**QUICK).fit(x, ["a", 1] + ["b"] * 58)
 
 
-def test_moments_are_no_classes() -> None:
+def test_datetimes_are_refused_as_classes() -> None:
     x, y = classes(60, count=2)
     moments = pd.to_datetime(["2020", "2021"])[y]
     with pytest.raises(

@@ -1,4 +1,5 @@
-"""Any column as it comes: missing, text, categories, unseen, constant, infinite, many, few, sparse, far out."""
+"""Columns of all kinds: missing values, strings, categories, unseen values, constants, infinities, outliers, sparse
+matrices, many and few columns."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
-def test_a_table_as_it_comes(kind: str) -> None:
+def test_a_table_with_columns_of_all_kinds(kind: str) -> None:
     frame, y = people()
     table: Any = {"pandas": frame, "polars": pl.from_pandas(frame), "pyarrow": pl.from_pandas(frame).to_arrow()}[kind]
     model = MLPClassifier(**QUICK).fit(table, y.to_numpy())
@@ -34,7 +35,7 @@ def test_a_table_as_it_comes(kind: str) -> None:
         np.testing.assert_array_equal(other.predict_proba(frame), p)
 
 
-def test_texts_in_an_array() -> None:
+def test_strings_in_an_array() -> None:
     x = np.array([["a", 1.0, None], ["b", 2.0, "u"], ["a", None, "v"]] * 20, dtype=object)
     y = np.array([0, 1, 1] * 20)
     model = MLPClassifier(**QUICK).fit(x, y)
@@ -43,8 +44,8 @@ def test_texts_in_an_array() -> None:
     assert MLPClassifier(**QUICK).fit(texts, y[:40] % 2).predict(texts).shape == (40,)
 
 
-def test_a_list_of_rows_is_the_array_of_them() -> None:
-    """Numbers beside texts stay numbers."""
+def test_a_list_of_rows_equals_an_object_array() -> None:
+    """Numbers in rows with strings stay numbers."""
     rows = [["a", 1.5], ["b", 2.0], ["a", None]] * 20
     y = [0, 1, 1] * 20
     array = np.array(rows, dtype=object)
@@ -53,7 +54,7 @@ def test_a_list_of_rows_is_the_array_of_them() -> None:
     np.testing.assert_array_equal(listed.predict_proba(rows), given.predict_proba(array))
 
 
-def test_anything_in_an_array_of_objects() -> None:
+def test_values_of_mixed_types_in_an_object_array() -> None:
     days = [pd.Timestamp("2020-01-01") + pd.Timedelta(i, "D") for i in range(60)]
     y = np.arange(60) % 2
     for column, inputs in (
@@ -139,7 +140,7 @@ def test_a_tensor() -> None:
     np.testing.assert_array_equal(model.predict(torch.tensor(x)), MLPRegressor(**QUICK).fit(x, y).predict(x))
 
 
-def test_what_training_did_not_see() -> None:
+def test_values_that_training_did_not_contain() -> None:
     frame, y = people()
     model = MLPClassifier(**QUICK).fit(frame, y)
     new = frame.copy()
@@ -212,7 +213,7 @@ def test_missing_numbers() -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
-def test_infinite_values_are_refused_with_their_place(value: float) -> None:
+def test_infinite_values_are_refused_with_row_and_column(value: float) -> None:
     frame, y = people()
     frame.loc[7, "income"] = value
     with pytest.raises(DataError, match=r"row 8, column 'income': numbers must be finite.*remove the row or leave"):
@@ -230,7 +231,7 @@ def test_infinite_values_are_refused_with_their_place(value: float) -> None:
             fitted.predict(given)
 
 
-def test_constants_and_nothing_but_constants() -> None:
+def test_constant_columns() -> None:
     x, y = numbers()
     x[:, 2] = 7.0
     assert np.isfinite(MLPRegressor(**QUICK).fit(x, y).predict(x)).all()
@@ -258,7 +259,7 @@ NOTHING_VARIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
-def test_free_text_alone_is_left_aside_and_said(kind: Any) -> None:
+def test_a_table_of_only_free_text_is_dropped_with_a_warning(kind: Any) -> None:
     texts = pd.DataFrame({"c": [f"text {i}" for i in range(60)]})
     for fit in (kind(**QUICK).fit, kind(**QUICK).partial_fit):
         with pytest.warns(UserWarning, match=r"columns dropped: 'c' \(text with many different values"):
@@ -278,7 +279,7 @@ def test_a_plan_to_read_rows_is_refused() -> None:
 
 @pytest.mark.parametrize("rows", [1, 60])
 @pytest.mark.parametrize("X", NOTHING_VARIES.values(), ids=NOTHING_VARIES.keys())
-def test_nothing_varies(X: Any, rows: int, tmp_path: Any) -> None:
+def test_only_constant_columns(X: Any, rows: int, tmp_path: Any) -> None:
     given, y = X[:rows], numbers(60)[1][:rows]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "columns dropped")
@@ -289,7 +290,7 @@ def test_nothing_varies(X: Any, rows: int, tmp_path: Any) -> None:
     np.testing.assert_array_equal(MLPRegressor.load(tmp_path / "model").predict(given), found)
 
 
-def test_where_nothing_varied_whatever_comes_is_one_answer() -> None:
+def test_a_model_of_constant_columns_predicts_one_value() -> None:
     y = numbers(60)[1]
     model = MLPRegressor(**QUICK).fit(pd.DataFrame({"c": ["a"] * 60}), y)
     flat = model.predict(pd.DataFrame({"c": ["a"]}))
@@ -322,7 +323,7 @@ def test_names_that_look_like_numbers_are_kept_in_a_file(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
-def test_infinity_where_nothing_varied_is_refused_from_every_form(value: float) -> None:
+def test_infinity_in_a_constant_column_is_refused(value: float) -> None:
     x, y = numbers()
     x[:, 2] = 7.0
     far = x.copy()
@@ -342,7 +343,7 @@ def test_infinity_where_nothing_varied_is_refused_from_every_form(value: float) 
         assert np.isfinite(model.predict(plain)).all()
 
 
-def test_dates_are_no_target_of_a_regressor() -> None:
+def test_dates_are_refused_as_regression_targets() -> None:
     x, y = numbers()
     days = pd.date_range("2020-01-01", periods=120)
     for given in (days, pd.Series(days), days.to_numpy(), days - days[0]):
@@ -436,7 +437,7 @@ def test_large_whole_numbers_that_floats_round() -> None:
     assert near.spec_.inputs.numeric == 2
 
 
-def test_rows_predicted_alone_have_the_bits_of_a_batch() -> None:
+def test_predictions_of_single_rows_are_bit_identical_to_those_of_a_batch() -> None:
     """With the recipe's own widths, in one epoch."""
     x, y = classes(80)
     model = MLPClassifier(ensemble=2, epochs=1, random_state=0).fit(x, y)
@@ -472,7 +473,7 @@ def test_weights_of_any_size(size: float) -> None:
         assert np.isfinite(judged.predict_proba(x)).all()
 
 
-def test_weights_of_validation_rows_leave_those_of_training_alone() -> None:
+def test_validation_weights_do_not_change_training_weights() -> None:
     x, y = numbers(80)
     given: dict[str, Any] = {"sample_weight": np.arange(1.0, 81), "X_val": x, "y_val": y}
     plain, far = (

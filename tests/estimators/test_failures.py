@@ -38,7 +38,7 @@ def heard_at(monkeypatch: pytest.MonkeyPatch) -> Any:
     return at
 
 
-def test_a_fit_that_is_interrupted_says_so_and_keeps_its_best(heard_at: Any) -> None:
+def test_an_interrupted_fit_warns_and_keeps_the_best_model(heard_at: Any) -> None:
     x, y = classes()
     heard_at(3)
     model = MLPClassifier(**{**QUICK, "epochs": 50})
@@ -55,8 +55,8 @@ def test_a_fit_that_is_interrupted_says_so_and_keeps_its_best(heard_at: Any) -> 
     np.testing.assert_array_equal(shorter.predict(x), model.predict(x))
 
 
-def test_history_holds_numbers_where_they_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event's JSON has the word "inf" for it, which no plot takes."""
+def test_history_contains_infinite_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JSON of an event contains the string "inf" instead, which cannot be plotted."""
     evaluate, count = Setup.evaluate, [0]
 
     def first_infinite(self: Setup, *args: Any) -> Any:
@@ -71,7 +71,7 @@ def test_history_holds_numbers_where_they_are_infinite(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("warm_start", [False, True])
-def test_a_refit_that_fails_leaves_the_model_as_it_was(warm_start: bool) -> None:
+def test_a_failed_refit_does_not_change_the_model(warm_start: bool) -> None:
     x, y = classes(80, count=2)
     frame = pd.DataFrame(x, columns=list("abcd"))
     model = MLPClassifier(**QUICK, warm_start=warm_start).fit(frame, np.array(["no", "yes"])[y])
@@ -104,7 +104,7 @@ def test_an_interrupted_fit_saves_the_names_of_its_classes(heard_at: Any) -> Non
     assert model.model_.encoding.task.classes == (("no", "yes"),)
 
 
-def test_a_signal_that_ends_processes_ends_a_fit() -> None:
+def test_sigterm_ends_a_fit() -> None:
     code = (
         "import signal, numpy as np\n"
         "from multilayer import MLPRegressor\n"
@@ -139,15 +139,15 @@ def test_a_fit_that_diverges_warns() -> None:
         ({"learning_rate": float("nan")}, "learning_rate must be positive, got nan"),
     ],
 )
-def test_options_that_are_no_numbers_are_refused(options: dict[str, float], said: str) -> None:
+def test_options_that_are_not_finite_are_refused(options: dict[str, float], said: str) -> None:
     x, y = numbers()
     with pytest.raises(OptionError, match=said):
         MLPRegressor(**QUICK, **options).fit(x, y)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ensemble", [None, 1])
-def test_few_rows_are_not_taken_for_certain(ensemble: int | None) -> None:
-    """The best log-loss there is here is 0.5; 256 epochs on 40 rows without a held-out one give 3 to 7."""
+def test_few_rows_do_not_give_overconfident_probabilities(ensemble: int | None) -> None:
+    """The best possible log-loss is 0.5. Training for 256 epochs on 40 rows without held-out rows gives 3 to 7."""
     found: list[float] = []
     for seed in range(3):
         generator = np.random.default_rng(seed)

@@ -79,8 +79,8 @@ def test_the_validation_loss_of_classes_shows_overfitting() -> None:
     assert "tempered_loss" not in MLPRegressor(**QUICK).fit(x, y).history_
 
 
-def test_smoothed_labels_leave_probabilities_as_sure_as_they_are_right() -> None:
-    """Networks trained on labels that are 70 % sure are that sure; how far to trust them is told by the labels."""
+def test_probabilities_are_calibrated_after_label_smoothing() -> None:
+    """Networks trained on smoothed labels of 70 % predict 70 %. Calibration uses the labels without smoothing."""
     x, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
     options = {**QUICK, "epochs": 24, "ensemble": 1}
     model = MLPClassifier(**options, loss="cross_entropy(label_smoothing=0.6)").fit(x, x[:, 0] > 0)
@@ -99,7 +99,7 @@ def test_cost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["fit", "partial_fit"])
-def test_cost_is_that_of_a_step_as_it_was_trained(way: str) -> None:
+def test_cost_uses_the_batch_size_and_optimizer_of_the_fit(way: str) -> None:
     model = getattr(MLPClassifier(**{**QUICK, "batch_size": 24}), way)(*classes())
     found, config = model.cost_, model.config_
     assert (found.engine, found.optimizer, found.batch) == ("fused", config["optimizer"], 24)
@@ -114,7 +114,7 @@ def test_cost_is_that_of_a_step_as_it_was_trained(way: str) -> None:
 # Seeds and bits
 
 
-def test_a_seed_fixes_everything_on_any_number_of_threads() -> None:
+def test_a_seed_gives_the_same_model_with_any_number_of_threads() -> None:
     x, y = classes()
     models = [MLPClassifier(**QUICK, n_threads=threads).fit(x, y) for threads in (1, 2, 3)]
     assert len({model.model_.to_bytes() for model in models}) == 1
@@ -122,7 +122,7 @@ def test_a_seed_fixes_everything_on_any_number_of_threads() -> None:
     assert not np.array_equal(other.predict_proba(x), models[0].predict_proba(x))
 
 
-def test_generators_move_on_and_global_state_does_not() -> None:
+def test_generators_advance_and_global_state_does_not() -> None:
     x, y = numbers(80)
     generator = np.random.RandomState(0)
     model = MLPRegressor(**{**QUICK, "random_state": generator})
@@ -138,7 +138,7 @@ def test_generators_move_on_and_global_state_does_not() -> None:
 # Weights
 
 
-def test_sample_weight_zero_is_absence() -> None:
+def test_rows_with_weight_zero_have_no_effect() -> None:
     x, y = numbers(100)
     weight = np.ones(100)
     weight[::3] = 0
@@ -150,7 +150,7 @@ def test_sample_weight_zero_is_absence() -> None:
         MLPRegressor(**QUICK).fit(x, y, -weight)
 
 
-def test_class_weight_moves_what_is_predicted() -> None:
+def test_class_weight_changes_predictions() -> None:
     generator = np.random.default_rng(0)
     y = (generator.random(300) < 0.12).astype(int)
     x = generator.normal(size=(300, 2)) + y[:, None]
@@ -178,7 +178,7 @@ def test_class_weight_moves_what_is_predicted() -> None:
 # Rows held out
 
 
-def test_validation_of_ones_own() -> None:
+def test_separate_validation_rows() -> None:
     x, y = classes(160)
     model = MLPClassifier(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=y[100:])
     worse = MLPClassifier(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=(y[100:] + 1) % 3)
@@ -247,20 +247,20 @@ def test_validation_options(validation: Any) -> None:
 
 
 def test_groups_are_held_out_whole() -> None:
-    """Rows of a group are copies with one noisy target: judged on copies of what they trained on, members would seem
-    twice as good as they are."""
+    """Rows of a group are copies with the same noisy target. If copies of training rows are held out, the validation
+    loss is much too low."""
     generator = np.random.default_rng(0)
     x = np.repeat(generator.normal(size=(30, 3)), 6, axis=0)
     y = np.repeat(generator.normal(size=30), 6)
     options = {**QUICK, "epochs": 32}
-    apart = MLPRegressor(**options).fit(x, y, groups=np.repeat(np.arange(30), 6))
+    grouped = MLPRegressor(**options).fit(x, y, groups=np.repeat(np.arange(30), 6))
     mixed = MLPRegressor(**options).fit(x, y)
-    assert min(apart.history_["validation_loss"]) > 1.5 * min(mixed.history_["validation_loss"])
+    assert min(grouped.history_["validation_loss"]) > 1.5 * min(mixed.history_["validation_loss"])
 
 
 @pytest.mark.parametrize("kind", [float, "datetime64[D]"])
 def test_the_latest_rows_are_held_out(kind: Any) -> None:
-    """The last fifth has targets that nothing before tells of."""
+    """The targets of the last fifth cannot be predicted from earlier rows."""
     x, y = numbers(100)
     times = np.random.default_rng(1).permutation(100)
     y = y + 100 * (times >= 80)
@@ -270,7 +270,7 @@ def test_the_latest_rows_are_held_out(kind: Any) -> None:
     assert by_time.predict(x).max() < 10
 
 
-def test_a_class_of_the_latest_rows_alone_is_told() -> None:
+def test_a_class_that_only_the_latest_rows_have_is_reported() -> None:
     x, _ = numbers(100)
     y = np.where(np.arange(100) >= 90, "new", np.where(x[:, 0] > 0, "up", "down"))
     with pytest.warns(UserWarning, match="no training row has the class 'new': all its rows are among the latest"):
@@ -293,14 +293,14 @@ TIMES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", TIMES)
-def test_times_of_every_kind(kind: str) -> None:
-    """All are the same order, and so the same fit."""
+def test_times_of_all_types(kind: str) -> None:
+    """All types give the same order, and thus the same model."""
     x, y = numbers(100)
     found = MLPRegressor(**QUICK).fit(x, y, times=TIMES[kind]).predict(x)
     np.testing.assert_array_equal(found, MLPRegressor(**QUICK).fit(x, y, times=np.arange(100.0)).predict(x))
 
 
-BESIDE: list[tuple[str, Any, str]] = [
+INVALID: list[tuple[str, Any, str]] = [
     ("times", pd.Series([pd.NaT, *DAYS[1:]]), "every row must have a time, got none in row 1: remove the row"),
     ("times", np.r_[0.0, np.nan, np.arange(98)], "every row must have a time, got none in row 2"),
     ("times", ["2020-01-01"] * 99 + ["later"], "strings such as 2024-12-31 23:59, got 'later' in row 100"),
@@ -318,8 +318,8 @@ BESIDE: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "values", "fault"), BESIDE, ids=[f"{i} {c[0]}" for i, c in enumerate(BESIDE)])
-def test_groups_and_times_that_cannot_be(name: str, values: Any, fault: str) -> None:
+@pytest.mark.parametrize(("name", "values", "fault"), INVALID, ids=[f"{i} {c[0]}" for i, c in enumerate(INVALID)])
+def test_invalid_groups_and_times(name: str, values: Any, fault: str) -> None:
     x, y = numbers(100)
     with pytest.raises((DataError, OptionError), match=fault):
         MLPRegressor(**QUICK).fit(x, y, **{name: values})

@@ -50,7 +50,7 @@ def test_the_median_of_quantiles_without_it() -> None:
 
 
 @pytest.mark.parametrize("levels", ["0.1, 0.9", "0.05, 0.1, 0.5", "0.2, 0.4, 0.8", "0.6, 0.7"])
-def test_metrics_judge_what_is_predicted(levels: str) -> None:
+def test_metrics_are_computed_from_predictions(levels: str) -> None:
     """Those of the epochs, those of a model and those of the rows are one; y is kept in float32."""
     x, y = numbers(120)
     options = {**QUICK, "epochs": 1, "loss": f"quantile({levels})", "metric": "mae"}
@@ -61,7 +61,7 @@ def test_metrics_judge_what_is_predicted(levels: str) -> None:
     assert model.history_["r2"] == pytest.approx([model.score(x[80:], y[80:])], rel=1e-5)
 
 
-def test_quantiles_and_coverages_that_are_none() -> None:
+def test_invalid_quantiles_and_coverages() -> None:
     x, y = numbers(60)
     model = MLPRegressor(**QUICK).fit(x, y)
     for quantiles in (0.5, [], ["a"], "a", [[0.5]]):
@@ -119,7 +119,7 @@ def test_intervals_of_every_loss(loss: str) -> None:
     assert both.predict_interval(x).shape == (2600, 2, 2)
 
 
-def test_too_few_rows_for_an_interval_are_told() -> None:
+def test_too_few_rows_for_an_interval_are_reported() -> None:
     x, y = numbers(15)
     model = MLPRegressor(**QUICK).fit(x, y)
     with pytest.warns(UserWarning, match=r"coverage=0.9 needs 9 held-out rows .*, got 6, so the interval is inf"):
@@ -133,13 +133,13 @@ def test_too_few_rows_for_an_interval_are_told() -> None:
 
 
 @pytest.mark.parametrize("q", [1e-300, 5e-324, 1e-17, np.float64(1e-17)])
-def test_quantiles_that_no_rows_can_tell(q: float) -> None:
+def test_quantiles_too_extreme_for_the_number_of_rows(q: float) -> None:
     model = MLPRegressor(**QUICK).fit(*numbers(15))
     with pytest.warns(UserWarning, match=rf"the quantile {float(q)} needs 1e\+\d+ held-out rows"):
         assert (model.predict_quantiles(numbers(3)[0], [q]) == -np.inf).all()
 
 
-def test_a_warning_has_the_digits_that_were_asked_for() -> None:
+def test_a_warning_shows_all_digits_of_the_coverage() -> None:
     x, y = numbers(15)
     model = MLPRegressor(**QUICK).fit(x, y)
     with pytest.warns(UserWarning, match=r"coverage=0.999999999 needs 1,000,000,0\d\d held-out rows"):

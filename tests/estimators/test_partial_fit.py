@@ -1,4 +1,4 @@
-"""Training that goes on: pieces of which some lack classes, models from files, and warm starts on other tables."""
+"""Continued training: batches without rows of some classes, models from files, and warm starts on other tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_model_of_images_continues_from_its_file(tmp_path: Path) -> None:
     assert loaded.partial_fit(x, y).score(x, y) > before - 0.01
 
 
-def test_a_row_at_a_time() -> None:
+def test_single_rows() -> None:
     """One row has no scale: columns stay in their own units, and none is dropped."""
     x, y = numbers(120)
     model = MLPRegressor(**QUICK)
@@ -63,7 +63,7 @@ def test_a_row_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("loss", ["binary_cross_entropy", "cross_entropy", "mse"])
-def test_every_loss_of_classes_goes_on(loss: str) -> None:
+def test_all_classification_losses_continue(loss: str) -> None:
     x, y = classes(120, count=2)
     model = MLPClassifier(**QUICK, loss=loss)
     for _ in range(20):
@@ -99,7 +99,7 @@ def test_pieces_with_other_classes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["numbers", "objects"])
-def test_pieces_without_names_have_none(kind: str, tmp_path: Path) -> None:
+def test_batches_without_column_names(kind: str, tmp_path: Path) -> None:
     x, y = numbers(60)
     table: Any = pd.DataFrame(x)
     if kind == "objects":
@@ -112,9 +112,9 @@ def test_pieces_without_names_have_none(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(table), model.predict(table))
 
 
-def test_a_piece_after_fit_does_not_undo_it() -> None:
-    """The rows of fit once more leave it as good as it was, with the recipe's own widths; another relation is learned
-    all the same."""
+def test_partial_fit_after_fit_keeps_the_score() -> None:
+    """A pass over the rows of fit does not lower the score of a network with the widths of the recipe. A different
+    relation is still learned."""
     generator = np.random.default_rng(1)
     x = generator.normal(size=(120, 3))
     y = x[:, 0] + 0.1 * generator.normal(size=120)
@@ -131,7 +131,7 @@ def test_a_piece_after_fit_does_not_undo_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers", "counts", "frame"])
-def test_rows_of_weight_0_are_not_there_in_a_piece(kind: str) -> None:
+def test_rows_with_weight_zero_have_no_effect_in_partial_fit(kind: str) -> None:
     """To the bit; and a batch of nothing else, which has no mean, leaves no trace."""
     x, y = numbers(90)
     given: Any = pd.DataFrame(x).assign(z=["p", "q", "r"] * 30).rename(columns=str) if kind == "frame" else x
@@ -150,7 +150,7 @@ def test_rows_of_weight_0_are_not_there_in_a_piece(kind: str) -> None:
     assert np.isfinite(with_zero.history_["loss"]).all()
 
 
-def test_a_piece_without_a_row_that_counts_is_refused() -> None:
+def test_a_batch_with_only_zero_weights_is_refused() -> None:
     x, y = classes(60, count=2)
     model = MLPClassifier(**QUICK, class_weight={0: 0.0}).partial_fit(x, y, classes=[0, 1])
     before = model.model_.to_bytes()
@@ -162,7 +162,7 @@ def test_a_piece_without_a_row_that_counts_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ensemble", [1, 2])
-def test_a_piece_that_diverges_is_taken_back(ensemble: int) -> None:
+def test_a_diverged_partial_fit_is_undone(ensemble: int) -> None:
     x, y = numbers(60)
     told = "partial_fit: loss, gradient or parameters were not finite, so the model was not changed; try a lower"
     far = {**QUICK, "ensemble": ensemble, "learning_rate": 1e30}
@@ -181,11 +181,11 @@ def test_a_piece_that_diverges_is_taken_back(ensemble: int) -> None:
     once = pickle.loads(pickle.dumps(again))
     with pytest.warns(ConvergenceWarning, match=told):
         again.set_params(learning_rate=1e30).partial_fit(x, y)
-    again.set_params(learning_rate=0.01).partial_fit(x, y)  # goes on as if there had been none
+    again.set_params(learning_rate=0.01).partial_fit(x, y)  # continues as if it had not diverged
     np.testing.assert_array_equal(again.predict(x), once.partial_fit(x, y).predict(x))
 
 
-def test_a_piece_that_diverges_leaves_a_fit_as_it_was() -> None:
+def test_a_diverged_partial_fit_does_not_change_a_fit() -> None:
     x, y = numbers(60)
     model = MLPRegressor(**QUICK).fit(x, y)
     before = pickle.dumps(model.set_params(learning_rate=1e30))
@@ -201,7 +201,7 @@ def test_a_piece_that_diverges_leaves_a_fit_as_it_was() -> None:
 @pytest.mark.parametrize(
     "asked", [{"learning_rate": 0.5}, {"weight_decay": 0.3}, {"batch_size": 7}, {"n_threads": 1}, {"device": "cpu"}]
 )
-def test_what_is_asked_for_holds_from_the_next_piece_on(way: str, asked: dict[str, Any], tmp_path: Path) -> None:
+def test_changed_options_apply_from_the_next_batch(way: str, asked: dict[str, Any], tmp_path: Path) -> None:
     x, y = numbers(60)
     options = {name: value for name, value in QUICK.items() if name != "batch_size"}
     model = (MLPRegressor(**options).partial_fit if way == "partial_fit" else MLPRegressor(**options).fit)(x, y)
@@ -219,7 +219,7 @@ def test_what_is_asked_for_holds_from_the_next_piece_on(way: str, asked: dict[st
     assert again == same
 
 
-def test_a_rate_that_was_asked_for_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_given_learning_rate_is_not_adapted(tmp_path: Path) -> None:
     x, y = classes(60, count=2)
     asked, plain = (MLPClassifier(**QUICK, learning_rate=rate).fit(x, y) for rate in (0.01, None))
     assert asked.partial_fit(x, y).config_["learning_rate"] == 0.01
@@ -242,8 +242,8 @@ def test_options_that_a_model_cannot_change(way: str) -> None:
     assert np.isfinite(auto.partial_fit(x, y).predict(x)).all()
 
 
-def test_another_device_is_another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine that trained until now may not know it."""
+def test_another_device_needs_another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current engine may not support the device."""
     x, y = numbers(60)
     model = MLPRegressor(**QUICK).partial_fit(x, y)
     chosen: list[str] = []
@@ -262,8 +262,8 @@ def test_another_device_is_another_engine(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
-def test_a_loaded_model_goes_on(kind: str, tmp_path: Path) -> None:
-    """From the parameters of the file, with the classes' own names: not anew, and not elsewhere."""
+def test_training_of_a_loaded_model_continues(kind: str, tmp_path: Path) -> None:
+    """Training continues from the parameters in the file, with the original class names."""
     x, y = numbers(200)
     estimator: Any = MLPRegressor if kind == "numbers" else MLPClassifier
     target: Any = {"numbers": y, "classes": np.where(y > 0, "up", "down"), "labels": (x > 0).astype(int)}[kind]
@@ -285,7 +285,7 @@ def test_a_loaded_model_goes_on(kind: str, tmp_path: Path) -> None:
     assert again.n_iter_ == 4
 
 
-def test_labels_of_texts_go_on_from_a_file(tmp_path: Path) -> None:
+def test_training_of_a_loaded_model_with_string_labels_continues(tmp_path: Path) -> None:
     """`ml.fit` has labels of any two values; an estimator has 0 and 1 for them."""
     x, _ = numbers(80)
     frame = pd.DataFrame(x, columns=list("abcd")).assign(p=np.where(x[:, 0] > 0, "yes", "no"), q=x[:, 1] > 0)
@@ -366,7 +366,7 @@ def test_a_warm_start_needs_the_same_columns_and_values() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_a_warm_start_after_pieces(count: int) -> None:
+def test_a_warm_start_after_partial_fit(count: int) -> None:
     x, y = classes(120, count=count)
     model = MLPClassifier(**QUICK, warm_start=True).partial_fit(x, y)
     with pytest.warns(UserWarning, match="rows that are held out now may have been used for training"):
@@ -394,7 +394,7 @@ def test_a_warm_start_holds_out_the_same_rows(monkeypatch: pytest.MonkeyPatch) -
     assert parts[0] == parts[1] == parts[2]
     with pytest.warns(UserWarning, match="pass X_val and y_val"):
         model.fit(x[:90], y[:90])
-    model.fit(x, y, X_val=x[:20], y_val=y[:20])  # rows of one's own: whether they are new is for their owner to know
+    model.fit(x, y, X_val=x[:20], y_val=y[:20])  # no warning: the caller chose the validation rows
     assert model.config_["seed"] == seed
     anew = model.set_params(warm_start=False).fit(x, y)
     assert anew.config_["seed"] == seed + 1

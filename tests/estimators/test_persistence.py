@@ -1,4 +1,4 @@
-"""Models that go on, are kept and are shown: warm starts, pieces, files, pickles, pictures."""
+"""Continue, save and show models: warm starts, partial_fit, files, pickles and HTML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 # Going on
 
 
-def test_warm_start_goes_on() -> None:
+def test_warm_start_continues_training() -> None:
     x, y = numbers()
     model = MLPRegressor(**{**QUICK, "epochs": 12, "learning_rate": 0.01}, warm_start=True).fit(x, y)
     first = model.history_["loss"]
@@ -42,7 +42,7 @@ def test_warm_start_goes_on() -> None:
         model.fit(x[:, :2], y)
 
 
-def test_a_run_begins_with_a_model_of_its_network_alone() -> None:
+def test_a_start_model_must_have_the_network_of_the_run() -> None:
     x, y = numbers(60)
     model = ml.fit("4-3-1", (x, y), epochs=1, quiet=True).model
     with pytest.raises(
@@ -52,7 +52,7 @@ def test_a_run_begins_with_a_model_of_its_network_alone() -> None:
         ml.fit("4-5-1", (x, y), epochs=1, quiet=True, start=model)
 
 
-def test_partial_fit_learns_a_piece_at_a_time() -> None:
+def test_partial_fit_on_batches() -> None:
     x, y = numbers(400)
     model = MLPRegressor(**QUICK)
     for _ in range(10):
@@ -63,11 +63,11 @@ def test_partial_fit_learns_a_piece_at_a_time() -> None:
     whole = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(whole.predict(x), model.predict(x))
     model.partial_fit(x[:100], y[:100])
-    whole.partial_fit(x[:100], y[:100])  # a pickle goes on as the model itself
+    whole.partial_fit(x[:100], y[:100])  # a pickle continues like the model
     np.testing.assert_array_equal(whole.predict(x), model.predict(x))
 
 
-def test_partial_fit_with_classes_that_are_yet_to_come() -> None:
+def test_partial_fit_with_classes_that_have_no_rows_yet() -> None:
     x, y = classes(300)
     names = np.array(["a", "b", "c"])[y]
     early = np.flatnonzero(y < 2)[:60]
@@ -84,9 +84,9 @@ def test_partial_fit_with_classes_that_are_yet_to_come() -> None:
 
 
 @pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
-def test_partial_fit_goes_on_after_fit(kind: Any) -> None:
-    """Columns, scales and parameters are those of fit; a pass at a calm rate changes predictions, but not to those of a
-    network that begins anew."""
+def test_partial_fit_continues_after_fit(kind: Any) -> None:
+    """Columns, scales and parameters are those of fit. A pass with a low learning rate changes predictions, but the
+    score stays above that of a new network."""
     x, y = classes(200, count=2) if kind is MLPClassifier else numbers(200)
     model = kind(**{**QUICK, "epochs": 24}).fit(x, y)
     before, score = model.predict(x), model.score(x, y)
@@ -100,11 +100,11 @@ def test_partial_fit_goes_on_after_fit(kind: Any) -> None:
     again = pickle.loads(pickle.dumps(model)).partial_fit(x[50:], y[50:])
     model.partial_fit(x[50:], y[50:])
     np.testing.assert_array_equal(again.predict(x), model.predict(x))
-    fitted = model.fit(x, y)  # begins anew: fit is idempotent
+    fitted = model.fit(x, y)  # starts with new parameters: fit is idempotent
     np.testing.assert_array_equal(fitted.predict(x), before)
 
 
-def test_one_class_alone_has_no_network(tmp_path: Path) -> None:
+def test_a_single_class_has_no_network(tmp_path: Path) -> None:
     model = MLPClassifier(**QUICK).fit(*numbers(60)[:1], np.zeros(60))
     for call in (lambda: model.save(tmp_path / "m"), lambda: model.cost_, lambda: model.spec_):
         with pytest.raises(OptionError, match="there is no network: all training rows had the same class"):
@@ -210,7 +210,7 @@ def test_html_shows_the_network() -> None:
     assert "<svg" in fitted
 
 
-def test_progress_is_shown_where_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_if_verbose(capfd: pytest.CaptureFixture[str]) -> None:
     x, y = numbers(80)
     MLPRegressor(**QUICK).fit(x, y)
     assert capfd.readouterr() == ("", "")

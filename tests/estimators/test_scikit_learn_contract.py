@@ -65,7 +65,7 @@ def test_contract(estimator: Any, check: Any, tried: Any) -> None:
 
 
 @pytest.mark.parametrize("estimator", [MLPClassifier(), MLPRegressor()])
-def test_no_tag_asks_for_leniency(estimator: Any) -> None:
+def test_no_tag_skips_checks(estimator: Any) -> None:
     tags = get_tags(estimator)
     assert not tags.non_deterministic
     assert not tags._skip_test
@@ -80,9 +80,11 @@ SEEDS = 30
 
 
 def contradictory(estimator: Any, *, sparse: bool) -> tuple[dict[str, dict[str, Any]], Any]:
-    """Two kinds of rows that contradict each other, one with weights of 2 and 3, one with 0 and 1, so that weights
-    decide what is right. Arguments of fit with weights, with rows repeated so often, and with neither; and rows to ask
-    about. A row and its repetitions are a group, which no split takes apart."""
+    """Return arguments of fit with weights, with repeated rows and with neither, and rows to predict.
+
+    Half of the rows contradict the others. Their weights are 2 or 3, those of the others 0 or 1, so predictions depend
+    on the weights. A row and its repetitions are a group, so they are never split.
+    """
     generator = np.random.default_rng(0)
     x, at = generator.normal(size=(100, 2)), generator.normal(size=(20, 2))
     heavy = generator.random(100) < 0.5
@@ -102,20 +104,20 @@ def contradictory(estimator: Any, *, sparse: bool) -> tuple[dict[str, dict[str, 
 
 
 def predictions(model: Any, how: dict[str, Any], at: Any) -> np.ndarray:
-    """Numbers, or probabilities of the second class, of a fit with each seed.   (S, N)"""
+    """Return predictions, or probabilities of the second class, of a fit with each seed: (S, N)."""
     fitted = [clone(model).set_params(random_state=seed).fit(**how) for seed in range(SEEDS)]
     return np.stack([m.predict_proba(at)[:, 1] if hasattr(m, "predict_proba") else m.predict(at) for m in fitted])
 
 
 def agree(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether the means over seeds are the same at every point, within four standard errors of their difference."""
+    """Return whether the means over seeds differ by less than four standard errors at every point."""
     error = np.sqrt((a.var(0, ddof=1) + b.var(0, ddof=1)) / SEEDS)
     return bool((np.abs(a.mean(0) - b.mean(0)) < 4 * error).all())
 
 
 ALONE: dict[str, Any] = {"ensemble": 1, "validation": None}
 DEFAULT: dict[str, Any] = {"ensemble": 4}
-"""Members that each hold out a part of their own, to choose the epoch and to calibrate by."""
+"""Each member holds out a different part of the rows, to choose the epoch and for calibration."""
 
 
 @pytest.mark.parametrize(
@@ -125,15 +127,15 @@ DEFAULT: dict[str, Any] = {"ensemble": 4}
 )
 @pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
 def test_weights_act_like_repetition(kind: Any, path: dict[str, Any], sparse: bool, tried: Any) -> None:
-    """Over 30 seeds the mean prediction with weights is that with rows repeated so often, and nearer to it than a tenth
-    of what weights change at all; without weights it is not."""
+    """Over 30 seeds, the mean predictions with weights and with repeated rows agree. Their difference is less than a
+    tenth of the effect of the weights. Predictions without weights do not agree."""
     model = kind(**{**CUT_DOWN, "batch_size": 300, "learning_rate": 0.02, **path})
     ways, at = contradictory(model, sparse=sparse)
     if path is ALONE:
         ways = {name: {**how, "groups": None} for name, how in ways.items()}
     found = {name: predictions(model, how, at) for name, how in ways.items()}
-    apart, effect = (found[name].mean(0) - found["repeated"].mean(0) for name in ("weighted", "plain"))
+    difference, effect = (found[name].mean(0) - found["repeated"].mean(0) for name in ("weighted", "plain"))
     assert agree(found["weighted"], found["repeated"])
     assert not agree(found["plain"], found["repeated"])
-    assert np.sqrt((apart**2).mean()) < 0.1 * np.sqrt((effect**2).mean())
+    assert np.sqrt((difference**2).mean()) < 0.1 * np.sqrt((effect**2).mean())
     tried("weights against repetition: fits", len(ways) * SEEDS)

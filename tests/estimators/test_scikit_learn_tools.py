@@ -169,7 +169,7 @@ def test_other_tools() -> None:
     assert partial_dependence(model, x, [0], grid_resolution=5)["average"].shape == (1, 5)
 
 
-def test_names_of_columns_must_stay() -> None:
+def test_column_names_must_not_change() -> None:
     frame, y = people()
     model = MLPClassifier(**QUICK).fit(frame, y)
     assert list(model.feature_names_in_) == list(frame.columns)

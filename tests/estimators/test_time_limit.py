@@ -1,4 +1,4 @@
-"""A time limit kept by planning: what becomes fewer, by how much, what stands, and what is said where it cannot be."""
+"""Planning for a time limit: which options are reduced and by how much, and the warning if the limit is too short."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_epochs_become_fewer_first() -> None:
     assert (plan.members, plan.epochs, plan.epoch_rows) == (4, 75, None)
 
 
-def test_then_members() -> None:
+def test_members_become_fewer_next() -> None:
     """A fifth of that: 30 epochs of one member, not 15 for each of four."""
     plan = workload().planned(0.6, members=4, epochs=256, fewer=True)
     assert (plan.members, plan.epochs) == (1, 30)
@@ -109,13 +109,13 @@ def test_evaluations_count_if_epochs_use_a_part_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize(("elapsed", "epochs"), [(0.0, 42), (0.75, 26)])
-def test_what_is_over_is_not_planned(elapsed: float, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elapsed_time_is_not_planned(elapsed: float, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch of four members takes 40 ms."""
     plan = planned(2.0, Costs(0.0, 0.01, 0.0), monkeypatch, elapsed=elapsed)
     assert plan.epochs == int(SHARE * (2.0 - elapsed) / 0.04) == epochs
 
 
-def test_a_limit_that_cannot_be_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_is_too_short_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "^time_limit must be enough to prepare, start and evaluate 50 members, got 0.5 s: "
     with pytest.warns(UserWarning, match=text + ".*for an epoch, or ask for fewer members$"):
         plan = planned(0.5, Costs(0.25, 0.01, 0.05), monkeypatch, elapsed=0.3, ensemble=50)
@@ -156,7 +156,7 @@ def test_the_engine_that_trains_is_timed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert made == ["fused", "fused"]
 
 
-def test_an_engine_is_chosen_before_it_is_made() -> None:
+def test_an_engine_is_chosen_before_it_is_created() -> None:
     with pytest.raises(AssertionError, match="chosen before it is made, got 'auto'"):
         make_engine(ml.Spec.parse("3-1"), prepare((X, Y)), Config())
 
@@ -182,7 +182,7 @@ print(len(model.history_["loss"]), "torch" in sys.modules)
 
 
 def test_rows_of_an_epoch() -> None:
-    """An epoch of 100 rows is four steps of 32, of rows drawn anew each time; every member draws its own."""
+    """An epoch of 100 rows is four steps of 32. Each epoch and each member draws different rows."""
     for ensemble in (1, 2):
         done = fit("3-4-1", (X, Y), epochs=3, batch_size=32, epoch_rows=100, ensemble=ensemble, quiet=True)
         assert [event["step"] for event in done.events if event["event"] == "epoch"] == [4, 8, 12]
@@ -195,7 +195,7 @@ def test_rows_of_an_epoch() -> None:
     assert len(many.order(0).rows) == len(ready.train)
 
 
-def test_a_run_with_such_epochs_goes_on(folder: Path) -> None:
+def test_a_run_with_epochs_of_part_of_the_rows_is_resumed(folder: Path) -> None:
     options: dict[str, Any] = {"epochs": 3, "batch_size": 32, "epoch_rows": 70, "quiet": True}
     whole = fit("3-4-1", (X, Y), **options)
     cut = fit("3-4-1", (X, Y), run=folder / "run", observers=[Press()], **options)
@@ -217,7 +217,7 @@ class Press:
 
 
 def test_the_clock_begins_when_fit_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where preparing took longer than the limit, one step is taken; the history has its keys all the same."""
+    """If preparation takes longer than the limit, one step is trained. The history still has its keys."""
     late = SimpleNamespace(monotonic=lambda: time.monotonic() - 100)
     monkeypatch.setattr(sys.modules["multilayer.training.fit"], "time", late)
     few = "time_limit of 50 s was enough for only 1 step, so the model has hardly been trained"
@@ -231,7 +231,7 @@ def test_the_clock_begins_when_fit_is_called(monkeypatch: pytest.MonkeyPatch) ->
     assert model.history_["loss"] == []
 
 
-def test_a_warm_start_goes_on_with_the_members_there_are() -> None:
+def test_a_warm_start_continues_with_the_existing_members() -> None:
     """However little time there is; and however many the recipe has, where they once had to be fewer."""
     options: dict[str, Any] = {"epochs": 1, "hidden": (4,), "random_state": 0, "warm_start": True}
     model = ml.MLPRegressor(**options).fit(X, Y)
@@ -247,12 +247,12 @@ def test_a_warm_start_goes_on_with_the_members_there_are() -> None:
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, float("nan")])
-def test_limits_that_are_none(bad: float) -> None:
+def test_invalid_time_limits(bad: float) -> None:
     with pytest.raises(OptionError, match=f"time_limit must be positive, got {bad}"):
         ml.MLPRegressor(time_limit=bad).fit(X, Y)
 
 
-def test_an_infinite_limit_is_none() -> None:
+def test_an_infinite_limit_has_no_effect() -> None:
     assert Config(time_limit=float("inf")).time_limit is None
     model = ml.MLPRegressor(time_limit=float("inf"), epochs=2, ensemble=1, hidden=(4,), random_state=0).fit(X, Y)
     assert model.config_["time_limit"] is None

@@ -52,7 +52,7 @@ def test_trials_differ_and_the_first_is_the_recipe(folder: Path) -> None:
     assert told[-1][1] == found.best
 
 
-def test_a_search_goes_on_where_it_was(folder: Path) -> None:
+def test_a_search_is_continued(folder: Path) -> None:
     whole = run(folder / "whole", 6)
     run(folder / "cut", 2)
     again = run(folder / "cut", 6)
@@ -61,7 +61,7 @@ def test_a_search_goes_on_where_it_was(folder: Path) -> None:
         run(folder / "cut", 6, seed=1)
 
 
-def test_a_trial_that_was_cut_off_is_run_again(folder: Path) -> None:
+def test_an_interrupted_trial_runs_again(folder: Path) -> None:
     whole = run(folder / "whole", 3)
 
     # Ctrl-C in the middle of the second trial: an observer of the run presses it.
@@ -96,7 +96,7 @@ class Press:
         return watched
 
 
-def test_bad_trials_are_cut_short(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the sixth on, trials whose loss is far above the others' end at the first epoch that may end them."""
     original = tuning._Reporter.notice
     seen: dict[int, int] = {}
@@ -117,7 +117,7 @@ def test_bad_trials_are_cut_short(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 class Clock:
-    """A clock that every trial moves on by so many seconds."""
+    """A clock that advances by `trial` seconds with every trial."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, trial: float) -> None:
         self.now, self.limits = 0.0, list[float | None]()
@@ -148,7 +148,7 @@ def test_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not without.out_of_time
 
 
-def test_a_trial_that_the_time_cut_off_is_run_again(folder: Path) -> None:
+def test_a_trial_interrupted_by_the_time_limit_runs_again(folder: Path) -> None:
     """It has no value to compare with, so it does not count; the point to train is then the recipe as it is."""
     whole = run(folder / "whole", 2)
     with pytest.warns(UserWarning, match="was enough for only 1 step"):
@@ -159,7 +159,7 @@ def test_a_trial_that_the_time_cut_off_is_run_again(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.nan])
-def test_limits_that_are_none(bad: float, folder: Path) -> None:
+def test_invalid_limits(bad: float, folder: Path) -> None:
     with pytest.raises(OptionError, match=f"time_limit must be positive, got {bad}"):
         run(folder / "new", 1, time_limit=bad)
     assert not (folder / "new").exists()
@@ -188,7 +188,7 @@ def test_all_is_checked_before_anything_is_written(
     assert begun == []
 
 
-def test_folders_that_are_no_searches(folder: Path) -> None:
+def test_folders_without_a_search_are_refused(folder: Path) -> None:
     (folder / "file").write_text("a,b")
     with pytest.raises(OptionError, match=r"run must be a folder, got the file .*file: use another name"):
         run(folder / "file", 1)
@@ -200,7 +200,7 @@ def test_folders_that_are_no_searches(folder: Path) -> None:
         run(folder / "odd", 1)
 
 
-def test_what_differs_is_said_in_words(folder: Path) -> None:
+def test_differences_of_searches_are_reported(folder: Path) -> None:
     run(folder, 1)
     source: dict[str, Any] = {}
     with pytest.raises(
@@ -216,7 +216,7 @@ def test_what_differs_is_said_in_words(folder: Path) -> None:
         search(wide, folder, source=source, options=OPTIONS, trials=1)
 
 
-def test_nothing_that_ended() -> None:
+def test_no_complete_trial() -> None:
     bad = Trial(number=1, values=DEFAULT, value=None, pruned=False, seconds=1.0)
     assert best_of([bad]) is None
     with pytest.raises(OptionError, match="1 of 1 trials diverged: allow more trials"):
@@ -253,9 +253,7 @@ def test_figure() -> None:
     assert "the best is trial 5" in "".join(text.get_text() for text in figure.texts)
 
 
-def test_trials_that_fall_behind_by_the_metric_are_cut_short(
-    folder: Path, looks: dict[int, tuple[float, float]]
-) -> None:
+def test_trials_are_pruned_by_the_metric(folder: Path, looks: dict[int, tuple[float, float]]) -> None:
     """The sixth has the least accuracy, and is cut, though its loss is the best."""
     options = {**OPTIONS, "metric": "accuracy"}
     first = search(labels(), folder, source={}, options=options, trials=5)
@@ -272,7 +270,7 @@ def labels() -> Any:
     return read((x, np.where(x[:, 0] > 0, "yes", "no")))
 
 
-def test_a_search_by_another_metric_does_not_go_on(folder: Path) -> None:
+def test_a_search_by_another_metric_is_not_continued(folder: Path) -> None:
     options = {**OPTIONS, "metric": "accuracy"}
     search(labels(), folder, source={}, options=OPTIONS, trials=1)
     with pytest.raises(
@@ -291,7 +289,7 @@ def test_a_search_by_another_metric_does_not_go_on(folder: Path) -> None:
         search(labels(), folder / "old", source={}, options=options, trials=1)
 
 
-def test_a_metric_that_the_rows_do_not_have() -> None:
+def test_a_metric_that_is_undefined_on_the_held_out_rows() -> None:
     bad = Trial(number=1, values=DEFAULT, value=None, pruned=False, seconds=1.0, metric="auc")
     with pytest.raises(
         OptionError, match="1 of 1 trials diverged or had no auc on the held-out rows: allow more trials"
@@ -299,7 +297,7 @@ def test_a_metric_that_the_rows_do_not_have() -> None:
         _ = Search(trials=(bad,)).best
 
 
-def test_figure_of_a_metric_of_which_more_is_better() -> None:
+def test_figure_of_a_metric_to_maximize() -> None:
     points = [Point(number=i + 1, values={}, value=v) for i, v in enumerate((0.6, 0.9, 0.8, -40.0))]
     figure = search_figure(points, {}, title="Search", metric="r2", larger=True)
     assert "the best is trial 2, with a validation r2 of 0.9" in "".join(text.get_text() for text in figure.texts)
