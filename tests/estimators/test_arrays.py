@@ -81,11 +81,11 @@ def test_one_row_of_strings_needs_two_dimensions() -> None:
         MLPClassifier(**QUICK).fit(ZIPS[:, 0], Y)
 
 
-# Rows of validation
+# Validation rows
 
 
 def test_validation_rows_are_read_like_the_training_rows() -> None:
-    """Not as those of the fit before, whose columns were others."""
+    """The columns of an earlier fit have no effect."""
     first = np.array([["a", 1.0], ["b", 2.0]] * 20, dtype=object)
     other = first[:, ::-1].copy()
     own: dict[str, Any] = {"X_val": other[:4], "y_val": Y[:4]}
@@ -103,7 +103,7 @@ def test_numeric_validation_rows_in_a_column_of_strings(form: Any) -> None:
     assert len(model.history_["validation_loss"]) == 8
 
 
-# Masks
+# Masked arrays
 
 
 def test_masked_values_are_missing() -> None:

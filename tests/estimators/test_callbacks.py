@@ -1,4 +1,4 @@
-"""scikit-learn's callbacks on our estimators: one task for a fit, one under it for each epoch."""
+"""scikit-learn's callbacks: one task for a fit, with a subtask for each epoch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LABELS = np.where(X[:, 0] > 0, "up", "down")
 
 
 class Told:
-    """Writes down every hook, and asks to stop after some epochs."""
+    """Records every hook, and stops the fit after some epochs."""
 
     def __init__(self, stop: int | None = None) -> None:
         self.stop, self.lines, self.scores = stop, list[str](), list[float]()

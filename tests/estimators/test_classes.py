@@ -1,4 +1,4 @@
-"""Which classes there are: some without a row that counts, one alone, several labels, and models of another kind."""
+"""Classes without rows or without weight, a single class, several labels, and models of another task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.training_rows import prepare
 LABELS = np.stack([numbers(120)[0][:, 0] > 0, numbers(120)[0][:, 1] > 0.5, numbers(120)[1] > 0], 1).astype(int)
 
 
-# Classes without a row that counts
+# Classes without rows or without weight
 
 
 @pytest.mark.parametrize("absent", [0, 1, 2])
@@ -118,7 +118,7 @@ def test_labels_in_partial_fit() -> None:
         model.partial_fit(x, LABELS[:, :2])
 
 
-# One class alone
+# A single class
 
 
 def test_options_are_checked_with_a_single_class() -> None:
@@ -161,7 +161,7 @@ def test_a_refit_on_one_class_removes_the_network() -> None:
     assert model.partial_fit(x, y).predict_proba(x).shape == (60, 2)
 
 
-# Files of another kind, and labels that files cannot hold
+# Files of another task, and labels that cannot be saved
 
 
 def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:

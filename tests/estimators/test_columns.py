@@ -30,7 +30,7 @@ def test_a_table_with_columns_of_all_kinds(kind: str) -> None:
     assert p.shape == (120, 2)
     np.testing.assert_allclose(p.sum(1), 1, rtol=1e-12)
     assert list(model.classes_) == ["left", "stayed"]
-    if kind == "polars":  # the same table, the same model
+    if kind == "polars":  # the same table gives the same model
         other = MLPClassifier(**QUICK).fit(frame, y)
         np.testing.assert_array_equal(other.predict_proba(frame), p)
 
@@ -96,7 +96,7 @@ def test_intervals_periods_and_mixed_values() -> None:
     p = model.predict_proba(frame)
     alone = [model.predict_proba(frame.iloc[i : i + 1]) for i in range(0, 80, 7)]
     np.testing.assert_array_equal(np.concatenate(alone), p[::7])
-    for i in range(4):  # categories of one row, which are those of that row alone
+    for i in range(4):  # the dtype has only the category of this row
         row = frame.iloc[i : i + 1].copy()
         row["category"] = row["category"].cat.remove_unused_categories()
         row["cut"] = row["cut"].cat.remove_unused_categories()
@@ -149,7 +149,7 @@ def test_values_that_training_did_not_contain() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         p = model.predict_proba(new)
-        make_pipeline(model).predict(new)  # below scikit-learn too
+        make_pipeline(model).predict(new)  # the warning is at the user's line in scikit-learn too
         MLPRegressor(**QUICK).fit(np.c_[new["age"], np.full(len(new), np.nan)], new["income"].fillna(0))
     assert np.isfinite(p).all()
     assert "columns dropped" in str(said[-1].message)
@@ -205,7 +205,7 @@ def test_one_row_of_objects_in_which_a_column_has_no_value() -> None:
 def test_missing_numbers() -> None:
     x, y = numbers(200)
     x[np.random.default_rng(0).random(x.shape) < 0.2] = np.nan
-    x[:, 3] = np.nan  # nothing at all
+    x[:, 3] = np.nan  # only missing values
     with pytest.warns(UserWarning, match=r"columns dropped: 'x3' \(empty: remove the column"):
         model = MLPRegressor(**QUICK).fit(x, y)
     assert np.isfinite(model.predict(x)).all()
@@ -377,7 +377,7 @@ def test_one_column_and_one_class() -> None:
 
 
 def test_ten_thousand_columns() -> None:
-    """Beyond 512 columns numbers go in as they are: the embedding would be most of the network."""
+    """With more than 512 columns, numbers are not embedded. The embedding would be most of the network."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(60, 10_000)).astype(np.float32)
     model = MLPClassifier(**{**QUICK, "epochs": 2}).fit(x, (x[:, 0] > 0).astype(int))
@@ -438,7 +438,7 @@ def test_large_whole_numbers_that_floats_round() -> None:
 
 
 def test_predictions_of_single_rows_are_bit_identical_to_those_of_a_batch() -> None:
-    """With the recipe's own widths, in one epoch."""
+    """The network has the widths of the recipe."""
     x, y = classes(80)
     model = MLPClassifier(ensemble=2, epochs=1, random_state=0).fit(x, y)
     alone = np.concatenate([model.predict_proba(x[i : i + 1]) for i in range(0, 80, 3)])

@@ -1,4 +1,4 @@
-"""What estimators do when something is wrong or scarce: signals, divergence, few rows, targets of one value, counts."""
+"""Signals, divergence, few rows, constant targets, and counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.quick_estimators import QUICK, classes, numbers
 
 @pytest.fixture
 def heard_at(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Ctrl-C is pressed while the given epoch is judged."""
+    """Simulate Ctrl-C during the evaluation of an epoch."""
 
     def at(epoch: int) -> None:
         evaluate, count = Setup.evaluate, [0]
@@ -169,7 +169,7 @@ def test_a_target_of_one_value_is_certain() -> None:
 @pytest.mark.parametrize("value", [0, 3, 1e6])
 @pytest.mark.parametrize("how", [{}, {"ensemble": 1}, {"validation": None}])
 def test_counts_of_one_value_are_certain(value: float, how: dict[str, Any]) -> None:
-    """Of 0, as near as exp gets."""
+    """For counts of 0, the prediction is the smallest positive value of exp, at most 1e-300."""
     x, _ = numbers()
     model = MLPRegressor(**{**QUICK, "epochs": 1, **how}, loss="poisson").fit(x, np.full(len(x), value))
     np.testing.assert_allclose(model.predict(x), value, rtol=1e-12, atol=1e-300)
@@ -183,7 +183,7 @@ def test_counts_of_any_size_are_learned(mean: float) -> None:
     x = generator.normal(size=(1200, 3))
     y = generator.poisson(mean * np.exp(x[:, 0]))
     ours = MLPRegressor(loss="poisson", ensemble=1, epochs=96, random_state=0).fit(x[:600], y[:600]).predict(x[600:])
-    linear = PoissonRegressor(alpha=0).fit(x[:600], y[:600]).predict(x[600:])  # which has the truth among its models
+    linear = PoissonRegressor(alpha=0).fit(x[:600], y[:600]).predict(x[600:])  # a model of the true form
     assert d2_tweedie_score(y[600:], ours, power=1) > d2_tweedie_score(y[600:], linear, power=1) - 0.06
 
 

@@ -1,4 +1,4 @@
-"""What a user may ask of the estimators, each by what it changes."""
+"""Options of the estimators, tested by their effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_network_options() -> None:
     assert "blend(relu)" in text
     assert "blend(tanh)" in text
     assert "dropout" not in text
-    assert model.config_["learning_rate"] == 0.04  # what was not asked for is the recipe's
+    assert model.config_["learning_rate"] == 0.04  # the recipe chooses options that are not given
     linear = MLPClassifier(**{**QUICK, "hidden": ()}).fit(x, y)
     assert linear.predict(x).shape == y.shape
     with pytest.raises(OptionError, match=r"hidden must be a width or widths such as \(256, 256\), got 1.5"):
@@ -68,14 +68,14 @@ def test_training_options() -> None:
 
 
 def test_the_validation_loss_of_classes_shows_overfitting() -> None:
-    """Labels of chance: networks become too sure, which the best temperature of each epoch hides and the loss tells."""
+    """Networks become overconfident on random labels. The loss shows it, but not the loss at the best temperature."""
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(120, 4)), generator.integers(0, 2, 120)
     options = {**QUICK, "epochs": 48, "hidden": (64,), "learning_rate": 0.03, "dropout": 0.0}
     history = MLPClassifier(**options).fit(x, y).history_
     assert history["validation_loss"] == history["log_loss"]
     assert history["validation_loss"][-1] > 1.2 * min(history["validation_loss"])
-    assert history["tempered_loss"][-1] < 0.72  # no more than nothing learned: log 2 = 0.69
+    assert history["tempered_loss"][-1] < 0.72  # close to that of a constant prediction, log 2 = 0.69
     assert "tempered_loss" not in MLPRegressor(**QUICK).fit(x, y).history_
 
 
@@ -111,7 +111,7 @@ def test_cost_uses_the_batch_size_and_optimizer_of_the_fit(way: str) -> None:
     assert model.cost_ == other
 
 
-# Seeds and bits
+# Seeds
 
 
 def test_a_seed_gives_the_same_model_with_any_number_of_threads() -> None:
@@ -175,7 +175,7 @@ def test_class_weight_changes_predictions() -> None:
             MLPClassifier(**QUICK, class_weight={0: 1.0, 1: value}).fit(x, y)  # type: ignore[dict-item]
 
 
-# Rows held out
+# Held-out rows
 
 
 def test_separate_validation_rows() -> None:
@@ -183,7 +183,7 @@ def test_separate_validation_rows() -> None:
     model = MLPClassifier(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=y[100:])
     worse = MLPClassifier(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=(y[100:] + 1) % 3)
     assert model.history_["validation_loss"][-1] < worse.history_["validation_loss"][-1]
-    assert model.history_["loss"] == worse.history_["loss"]  # validation rows do not train
+    assert model.history_["loss"] == worse.history_["loss"]  # validation rows are not used for training
     with pytest.raises(OptionError, match="need both X_val and y_val, got one"):
         MLPClassifier(**QUICK).fit(x, y, X_val=x)
     with pytest.raises(OptionError, match=r"y_val: the classes are \[0, 1, 2\], got 9 in row 2"):
@@ -191,7 +191,7 @@ def test_separate_validation_rows() -> None:
 
 
 def test_weights_of_validation_rows() -> None:
-    """Rows of weight 0 decide nothing; the others are judged as if those were not there."""
+    """Validation rows with weight 0 have no effect on losses and intervals."""
     x, y = numbers(160)
     weight = np.where(np.arange(60) < 30, 1.0, 0.0)
     half = MLPRegressor(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=y[100:], sample_weight_val=weight)

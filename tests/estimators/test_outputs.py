@@ -1,4 +1,4 @@
-"""What is predicted: quantiles, counts, intervals, several targets, several labels."""
+"""Predictions: quantiles, counts, intervals, several targets, several labels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_quantile_loss() -> None:
 
 
 def test_the_median_of_quantiles_without_it() -> None:
-    """It lies on the line between the levels around 0.5; where none is on the other side, it is the nearest level."""
+    """It is interpolated between the levels around 0.5. If all levels are on one side, it is the nearest level."""
     x, y = numbers(200)
 
     def found(levels: str) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +51,7 @@ def test_the_median_of_quantiles_without_it() -> None:
 
 @pytest.mark.parametrize("levels", ["0.1, 0.9", "0.05, 0.1, 0.5", "0.2, 0.4, 0.8", "0.6, 0.7"])
 def test_metrics_are_computed_from_predictions(levels: str) -> None:
-    """Those of the epochs, those of a model and those of the rows are one; y is kept in float32."""
+    """History, `evaluate` and `score` give the same metrics. The tolerance is for y in float32."""
     x, y = numbers(120)
     options = {**QUICK, "epochs": 1, "loss": f"quantile({levels})", "metric": "mae"}
     model = MLPRegressor(**options).fit(x[:80], y[:80], X_val=x[80:], y_val=y[80:])
@@ -85,7 +85,7 @@ def test_poisson_and_mae_losses() -> None:
 
 
 def test_intervals_cover_new_rows() -> None:
-    """600 held-out rows: the coverage on 2,000 new rows is 0.9 with a standard error of about 0.014; four allowed."""
+    """With 600 held-out and 2,000 new rows, the standard error of the coverage is about 0.014. Four are allowed."""
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, size=(2600, 2))
     y = 1000 * (x[:, 0] + generator.normal(scale=0.5, size=2600))
@@ -99,8 +99,8 @@ def test_intervals_cover_new_rows() -> None:
 
 @pytest.mark.parametrize("loss", ["poisson", "quantile(0.9)", "quantile(0.25, 0.75)", "quantile(0.1, 0.5, 0.9)"])
 def test_intervals_of_every_loss(loss: str) -> None:
-    """240 held-out rows of 600: the coverage on 2,000 new rows is 0.9 with a standard error of about 0.021; four
-    allowed, and what ties of counts add."""
+    """With 240 held-out and 2,000 new rows, the standard error of the coverage is about 0.021. Four are allowed, and
+    the part that ties of counts add."""
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, size=(2600, 2))
     y = generator.poisson(np.exp(1 + x[:, 0]))

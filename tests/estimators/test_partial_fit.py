@@ -18,7 +18,7 @@ from multilayer.errors import DataError, OptionError
 from multilayer.training.setup import Setup
 from support.quick_estimators import QUICK, classes, numbers, people
 
-# Pieces
+# Batches
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -46,7 +46,7 @@ def test_a_model_of_images_continues_from_its_file(tmp_path: Path) -> None:
 
 
 def test_single_rows() -> None:
-    """One row has no scale: columns stay in their own units, and none is dropped."""
+    """Columns of a single row are not standardised, and no column is dropped."""
     x, y = numbers(120)
     model = MLPRegressor(**QUICK)
     labels = MLPClassifier(**QUICK)
@@ -132,7 +132,7 @@ def test_partial_fit_after_fit_keeps_the_score() -> None:
 
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers", "counts", "frame"])
 def test_rows_with_weight_zero_have_no_effect_in_partial_fit(kind: str) -> None:
-    """To the bit; and a batch of nothing else, which has no mean, leaves no trace."""
+    """The results are bit-identical. A batch with only weights of 0 does not change the model."""
     x, y = numbers(90)
     given: Any = pd.DataFrame(x).assign(z=["p", "q", "r"] * 30).rename(columns=str) if kind == "frame" else x
     many = {"classes": np.digitize(y, [-1, 1]), "labels": (x > 0).astype(int), "counts": np.abs(y)}
@@ -194,7 +194,7 @@ def test_a_diverged_partial_fit_does_not_change_a_fit() -> None:
     assert pickle.dumps(model) == before  # its calibration and history too
 
 
-# Options between pieces
+# Options changed between batches
 
 
 @pytest.mark.parametrize("way", ["fit", "partial_fit", "load"])
@@ -286,7 +286,7 @@ def test_training_of_a_loaded_model_continues(kind: str, tmp_path: Path) -> None
 
 
 def test_training_of_a_loaded_model_with_string_labels_continues(tmp_path: Path) -> None:
-    """`ml.fit` has labels of any two values; an estimator has 0 and 1 for them."""
+    """Labels of `ml.fit` can have any two values. In an estimator, they are 0 and 1."""
     x, _ = numbers(80)
     frame = pd.DataFrame(x, columns=list("abcd")).assign(p=np.where(x[:, 0] > 0, "yes", "no"), q=x[:, 1] > 0)
     trained = ml.fit("4-8:relu-2", frame, target=["p", "q"], epochs=1, run=tmp_path / "run", quiet=True)
@@ -297,7 +297,7 @@ def test_training_of_a_loaded_model_with_string_labels_continues(tmp_path: Path)
 
 
 def test_a_piece_trains_the_model_itself_with_the_names_of_the_data(tmp_path: Path) -> None:
-    """Nothing is renamed after a pass: the trained model has the classes, the target and its labels from the start."""
+    """The trained model has the classes, the target and its labels from the start. They are not renamed later."""
     x, _ = numbers(80)
     y = pd.Series(np.where(x[:, 0] > 0, "yes", "no"), name="bought")
     for model in (MLPClassifier(**QUICK), MLPClassifier(**QUICK).fit(x, y)):
@@ -375,7 +375,7 @@ def test_a_warm_start_after_partial_fit(count: int) -> None:
 
 
 def test_a_warm_start_holds_out_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members that held out others would be judged by rows they have trained on: noise would be taken for certain."""
+    """If members held out other rows, they would be evaluated on training rows and be overconfident."""
     x, y = numbers(100)
     parts: list[tuple[Any, ...]] = []
     make = Setup.make

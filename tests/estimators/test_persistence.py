@@ -20,7 +20,7 @@ from support.quick_estimators import QUICK, classes, numbers, people
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 
-# Going on
+# Continued training
 
 
 def test_warm_start_continues_training() -> None:
@@ -112,7 +112,7 @@ def test_a_single_class_has_no_network(tmp_path: Path) -> None:
     assert set(pickle.loads(pickle.dumps(model)).predict(numbers(5)[0])) == {0.0}
 
 
-# Keeping and showing
+# Saving and showing
 
 
 @pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
@@ -135,7 +135,7 @@ def test_save_and_load(kind: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["fit", "partial_fit"])
 def test_a_target_keeps_its_name(way: str, tmp_path: Path) -> None:
-    """So that a saved model finds it in a table that holds it."""
+    """A saved model needs the name to find the target in a table."""
     frame, y = people()
     table = frame[["age", "city", "active"]]
     rich = (frame["income"] > 20_000).astype(int)
@@ -168,7 +168,7 @@ def test_a_run_folder_is_loaded(tmp_path: Path) -> None:
 
 
 def test_files_and_pickles_are_small() -> None:
-    """The parameters of both members in float32, names and calibration; nothing of 20,000 rows."""
+    """They contain the float32 parameters of both members, names and calibration, but nothing per row."""
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(20_000, 20)), generator.integers(0, 2, 20_000)
     model = MLPClassifier(**{**QUICK, "epochs": 1, "batch_size": 1024}).fit(x, y)

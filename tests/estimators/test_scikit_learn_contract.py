@@ -1,9 +1,9 @@
-"""scikit-learn's contract: its own checks on both estimators, and what stands in for the two that cannot hold.
+"""scikit-learn's checks on both estimators, and replacements for two checks that are expected to fail.
 
-The checks fit some hundred times, so the recipe is cut down; nothing else is special: no tag asks for leniency. Two
-checks are expected to fail, as for scikit-learn's own forests and boosting: that a weight of 2 equals a row given twice
-to 1e-7. Orders, masks and parts held out are drawn by row, so that two rows are not one. What does hold, on average
-over seeds, is tested here instead.
+The checks fit hundreds of models, so the networks are small. No tag skips a check. As for scikit-learn's own forests
+and boosting, two checks are expected to fail: that a weight of 2 equals a repeated row to 1e-7. The order of rows, the
+dropout masks and the held-out parts are drawn by row, so a repeated row has other draws. The tests here check instead
+that both agree on average over seeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The estimators inside scikit-learn's tools: pipelines, searches, calibration, parallel jobs, routing, frames."""
+"""Estimators in scikit-learn's tools: pipelines, searches, calibration, parallel jobs, metadata routing, data frames."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_grid_search(n_jobs: int) -> None:
     assert search.best_params_["hidden"] in [(8,), (16,)]
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.predict(x).shape == y.shape
-    alone = clone(search.best_estimator_).fit(x, y)  # other processes, the same bits
+    alone = clone(search.best_estimator_).fit(x, y)  # other processes give bit-identical results
     np.testing.assert_array_equal(alone.predict_proba(x), search.predict_proba(x))
 
 
@@ -94,7 +94,7 @@ def test_column_transformer() -> None:
 
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_frames_between_steps(kind: str) -> None:
-    """`set_output`: what a transformer gives is a data frame whose names the estimator sees."""
+    """With `set_output`, transformers return data frames, and the estimator stores their column names."""
     frame, y = people()
     source: Any = frame.drop(columns=["since"]) if kind == "pandas" else pl.from_pandas(frame.drop(columns=["since"]))
     columns = make_column_transformer(
@@ -165,7 +165,7 @@ def test_other_tools() -> None:
     assert vote.predict(x).shape == z.shape
     model = MLPRegressor(**{**QUICK, "epochs": 32}).fit(x, z)
     importance = permutation_importance(model, x, z, n_repeats=2, random_state=0).importances_mean
-    assert importance[:2].min() > importance[2:].max()  # two columns make the target
+    assert importance[:2].min() > importance[2:].max()  # the target depends on two columns
     assert partial_dependence(model, x, [0], grid_resolution=5)["average"].shape == (1, 5)
 
 

@@ -65,19 +65,19 @@ def test_enough_time_changes_nothing() -> None:
 
 
 def test_epochs_become_fewer_first() -> None:
-    """Two steps an epoch of 10 ms, two threads: 3 s are 75 epochs for each of four."""
+    """An epoch has two steps of 10 ms. With two threads, 3 s are enough for 75 epochs of each of four members."""
     plan = workload().planned(3.0, members=4, epochs=256, fewer=True)
     assert (plan.members, plan.epochs, plan.epoch_rows) == (4, 75, None)
 
 
 def test_members_become_fewer_next() -> None:
-    """A fifth of that: 30 epochs of one member, not 15 for each of four."""
+    """A fifth of that time is used for 30 epochs of one member, not for 15 of each of four."""
     plan = workload().planned(0.6, members=4, epochs=256, fewer=True)
     assert (plan.members, plan.epochs) == (1, 30)
     kept = workload().planned(0.6, members=4, epochs=256, fewer=False)
-    assert (kept.members, kept.epochs) == (4, 15)  # what was asked for stands
+    assert (kept.members, kept.epochs) == (4, 15)  # a given number of members is kept
     two = workload().planned(1.1, members=4, epochs=256, fewer=True)
-    assert (two.members, two.epochs) == (2, 55)  # three take as long as four
+    assert (two.members, two.epochs) == (2, 55)  # with two threads, three take as long as four
 
 
 def test_starting_members_and_evaluations_count() -> None:
@@ -89,14 +89,14 @@ def test_starting_members_and_evaluations_count() -> None:
 
 
 def test_preparing_again_counts() -> None:
-    """Fewer members hold out other rows, which have to be prepared: 0.19 s of the 0.6 s."""
+    """Fewer members hold out other rows. Preparing them takes 0.19 s of the 0.6 s."""
     plan = workload().planned(0.6, members=4, epochs=256, fewer=True, again=0.19)
     assert (plan.members, plan.epochs) == (1, 20)
 
 
 @pytest.mark.parametrize(("seconds", "epochs", "rows"), [(19.0, 2, 190), (5.0, 1, 100), (0.01, 1, 1), (39.9, 4, 199)])
 def test_few_epochs_take_a_share_of_the_rows(seconds: float, epochs: int, rows: int) -> None:
-    """An epoch of 200 steps takes 10 s; no time is left over, and the schedule comes to its end."""
+    """An epoch of 200 steps takes 10 s. All of the time is used, and the schedule is complete."""
     plan = workload(step=0.05, rows=200 * 256).planned(seconds, members=1, epochs=32, fewer=False)
     assert (plan.members, plan.epochs) == (1, epochs)
     assert plan.epoch_rows == rows * 256
@@ -130,7 +130,7 @@ def test_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
         ml.MLPRegressor(time_limit=2.0, hidden=(4,), ensemble=1, random_state=0).fit(X[:60], Y[:60])
 
 
-# What is measured
+# Measurements
 
 
 def test_steps_starts_and_evaluations_are_timed() -> None:
@@ -209,7 +209,7 @@ def test_a_run_with_epochs_of_part_of_the_rows_is_resumed(folder: Path) -> None:
 
 
 class Press:
-    """Presses Ctrl-C at the end of the first epoch."""
+    """Simulates Ctrl-C at the end of the first epoch."""
 
     def notice(self, event: Any) -> None:
         if isinstance(event, EpochEnd) and event.epoch == 1:
@@ -232,7 +232,7 @@ def test_the_clock_begins_when_fit_is_called(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_warm_start_continues_with_the_existing_members() -> None:
-    """However little time there is; and however many the recipe has, where they once had to be fewer."""
+    """Neither a short time limit nor the default of the recipe changes the number of members."""
     options: dict[str, Any] = {"epochs": 1, "hidden": (4,), "random_state": 0, "warm_start": True}
     model = ml.MLPRegressor(**options).fit(X, Y)
     assert len(model.model_.members) == 4

@@ -1,4 +1,4 @@
-"""The search: its trials, what ends them and steers them, going on after a kill, and the plot."""
+"""Search: trials, pruning, time limits, continued searches, and the plot."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_search_is_continued(folder: Path) -> None:
 def test_an_interrupted_trial_runs_again(folder: Path) -> None:
     whole = run(folder / "whole", 3)
 
-    # Ctrl-C in the middle of the second trial: an observer of the run presses it.
+    # An observer of the run simulates Ctrl-C in the second trial.
     pressed = Press(at=2)
     original = tuning._Reporter.notice
     try:
@@ -80,7 +80,7 @@ def test_an_interrupted_trial_runs_again(folder: Path) -> None:
 
 
 class Press:
-    """Presses Ctrl-C in the first epoch of one trial."""
+    """Simulates Ctrl-C in the first epoch of one trial."""
 
     def __init__(self, at: int) -> None:
         self.at, self.trials = at, 0
@@ -97,7 +97,7 @@ class Press:
 
 
 def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the sixth on, trials whose loss is far above the others' end at the first epoch that may end them."""
+    """From the sixth trial on, trials with a much higher loss stop at the first epoch at which pruning is allowed."""
     original = tuning._Reporter.notice
     seen: dict[int, int] = {}
 
@@ -136,7 +136,7 @@ class Clock:
 
 
 def test_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each trial gets what is left; none begins when that is nothing."""
+    """The limit of a trial is the remaining time. No trial starts after the limit."""
     clock = Clock(monkeypatch, trial=400.0)
     found = run(folder, 1000, time_limit=1000.0, clock=clock)
     assert len(found.trials) == 3
@@ -149,7 +149,7 @@ def test_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_trial_interrupted_by_the_time_limit_runs_again(folder: Path) -> None:
-    """It has no value to compare with, so it does not count; the point to train is then the recipe as it is."""
+    """An interrupted trial has no value, so it does not count."""
     whole = run(folder / "whole", 2)
     with pytest.warns(UserWarning, match="was enough for only 1 step"):
         cut = run(folder / "cut", 2, time_limit=1e-9, clock=lambda: 0.0)
@@ -254,7 +254,7 @@ def test_figure() -> None:
 
 
 def test_trials_are_pruned_by_the_metric(folder: Path, looks: dict[int, tuple[float, float]]) -> None:
-    """The sixth has the least accuracy, and is cut, though its loss is the best."""
+    """The sixth trial has the lowest accuracy and is pruned, although its loss is the lowest."""
     options = {**OPTIONS, "metric": "accuracy"}
     first = search(labels(), folder, source={}, options=options, trials=5)
     assert not any(trial.pruned for trial in first.trials)
@@ -279,7 +279,7 @@ def test_a_search_by_another_metric_is_not_continued(folder: Path) -> None:
         search(labels(), folder, source={}, options=options, trials=1)
     assert len(search(labels(), folder, source={}, options={**OPTIONS, "metric": "loss"}, trials=1).trials) == 1
 
-    # Searches of old asked for a metric, but judged by the loss, and did not say so.
+    # Old searches used the loss even if a metric was given, and did not store the metric.
     search(labels(), folder / "old", source={}, options=options, trials=1)
     path = folder / "old" / tuning.SETTINGS
     settings = json.loads(path.read_text())
