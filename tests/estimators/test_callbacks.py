@@ -33,7 +33,7 @@ X = RNG.normal(size=(120, 3))
 LABELS = np.where(X[:, 0] > 0, "up", "down")
 
 
-class Told:
+class Recorder:
     """Records every hook, and stops the fit after some epochs."""
 
     def __init__(self, stop: int | None = None) -> None:
@@ -58,37 +58,37 @@ class Told:
 
 @pytest.mark.parametrize("make", [ml.MLPClassifier, ml.MLPRegressor])
 def test_every_epoch_is_a_task(make: Any) -> None:
-    told = Told()
+    recorder = Recorder()
     y = LABELS if make is ml.MLPClassifier else X[:, 0]
-    model = make(epochs=2, ensemble=2, random_state=0).set_callbacks(told).fit(X, y)
+    model = make(epochs=2, ensemble=2, random_state=0).set_callbacks(recorder).fit(X, y)
     epochs = ["epoch 0 begins", "epoch 0 ends", "epoch 1 begins", "epoch 1 ends"]
-    assert told.lines == ["setup 2", "fit 0 begins", *epochs, "fit 0 ends", "teardown"]
-    assert told.scores[-1] == model.score(X, y)
+    assert recorder.lines == ["setup 2", "fit 0 begins", *epochs, "fit 0 ends", "teardown"]
+    assert recorder.scores[-1] == model.score(X, y)
 
 
 def test_a_callback_can_stop_the_fit() -> None:
-    told = Told(stop=3)
-    model = ml.MLPClassifier(epochs=20, ensemble=1, random_state=0).set_callbacks(told).fit(X, LABELS)
+    recorder = Recorder(stop=3)
+    model = ml.MLPClassifier(epochs=20, ensemble=1, random_state=0).set_callbacks(recorder).fit(X, LABELS)
     assert model.n_iter_ == 3
-    assert told.lines[-3:] == ["epoch 2 ends", "fit 0 ends", "teardown"]
+    assert recorder.lines[-3:] == ["epoch 2 ends", "fit 0 ends", "teardown"]
     assert len(model.history_["loss"]) == 3
 
 
 def test_callbacks_do_not_change_the_model() -> None:
     plain, watched = (ml.MLPClassifier(epochs=3, ensemble=2, random_state=0) for _ in range(2))
-    watched.set_callbacks(Told())
+    watched.set_callbacks(Recorder())
     np.testing.assert_array_equal(plain.fit(X, LABELS).predict_proba(X), clone(watched).fit(X, LABELS).predict_proba(X))
 
 
 def test_teardown_is_called_after_a_failure() -> None:
-    class Failing(Told):
+    class Failing(Recorder):
         def on_fit_task_end(self, estimator: Any, context: Any) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
             raise ZeroDivisionError("theirs")
 
-    told = Failing()
+    recorder = Failing()
     with pytest.raises(ZeroDivisionError, match="theirs"):
-        ml.MLPClassifier(epochs=2, ensemble=1).set_callbacks(told).fit(X, LABELS)
-    assert told.lines[-1] == "teardown"
+        ml.MLPClassifier(epochs=2, ensemble=1).set_callbacks(recorder).fit(X, LABELS)
+    assert recorder.lines[-1] == "teardown"
 
 
 def test_scikit_learn_callbacks_work_in_searches_and_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,9 +111,9 @@ def test_scikit_learn_versions_without_callbacks_are_supported() -> None:
 
 
 def test_an_epoch_ended_by_the_time_limit_is_reported_as_ended() -> None:
-    told = Told()
-    ml.MLPClassifier(epochs=20000, ensemble=1, time_limit=4.0, random_state=0).set_callbacks(told).fit(X, LABELS)
-    begun, ended = (sum(line.endswith(how) for line in told.lines) for how in ("begins", "ends"))
+    recorder = Recorder()
+    ml.MLPClassifier(epochs=20000, ensemble=1, time_limit=4.0, random_state=0).set_callbacks(recorder).fit(X, LABELS)
+    begun, ended = (sum(line.endswith(how) for line in recorder.lines) for how in ("begins", "ends"))
     assert begun == ended
 
 

@@ -146,17 +146,17 @@ def test_values_that_training_did_not_contain() -> None:
     new = frame.copy()
     new.loc[:4, "city"] = "Lugano"
     new.loc[5:9, "income"] = np.nan  # never missing in training
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         p = model.predict_proba(new)
         make_pipeline(model).predict(new)  # the warning is at the user's line in scikit-learn too
         MLPRegressor(**QUICK).fit(np.c_[new["age"], np.full(len(new), np.nan)], new["income"].fillna(0))
     assert np.isfinite(p).all()
-    assert "columns dropped" in str(said[-1].message)
-    assert {one.filename for one in said} == {__file__}  # a warning is at the user's line
-    told = "; ".join(str(one.message) for one in said)
-    assert "'city': 5 rows with 1 value that training did not see: read as unknown" in told
-    assert "'income': 5 missing values, none in training: read as the median" in told
+    assert "columns dropped" in str(caught[-1].message)
+    assert {one.filename for one in caught} == {__file__}  # a warning is at the user's line
+    shown = "; ".join(str(one.message) for one in caught)
+    assert "'city': 5 rows with 1 value that training did not see: read as unknown" in shown
+    assert "'income': 5 missing values, none in training: read as the median" in shown
     absent = frame.copy()
     absent["city"] = None
     with warnings.catch_warnings():
@@ -425,13 +425,13 @@ def test_high_cardinality() -> None:
 def test_large_whole_numbers_that_floats_round() -> None:
     y = numbers(80)[1]
     large = (2**60 + np.arange(80)).astype(np.uint64)
-    told = r"columns dropped: 'big' \(whole numbers too large to differ as floats: subtract the smallest"
+    warning = r"columns dropped: 'big' \(whole numbers too large to differ as floats: subtract the smallest"
     frame = pd.DataFrame({"big": large, "x": y})
     for columns in (["big", "x"], ["big"]):
-        with pytest.warns(UserWarning, match=told):
+        with pytest.warns(UserWarning, match=warning):
             model = MLPRegressor(**QUICK).fit(frame[columns], y)
         assert np.isfinite(model.predict(frame[columns])).all()
-    with pytest.warns(UserWarning, match=told.replace("big", "x0")):
+    with pytest.warns(UserWarning, match=warning.replace("big", "x0")):
         MLPRegressor(**QUICK).fit(np.stack([large, large[::-1] - np.arange(80, dtype=np.uint64) * 2**53], 1), y)
     near = MLPRegressor(**QUICK).fit(frame.assign(big=np.arange(80) * 2**50), y)
     assert near.spec_.inputs.numeric == 2

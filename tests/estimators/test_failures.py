@@ -132,16 +132,16 @@ def test_a_fit_that_diverges_warns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"weight_decay": float("nan")}, "weight_decay must be at least 0, got nan"),
         ({"learning_rate": float("inf")}, "learning_rate must be finite, got inf"),
         ({"learning_rate": float("nan")}, "learning_rate must be positive, got nan"),
     ],
 )
-def test_options_that_are_not_finite_are_refused(options: dict[str, float], said: str) -> None:
+def test_options_that_are_not_finite_are_refused(options: dict[str, float], message: str) -> None:
     x, y = numbers()
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=message):
         MLPRegressor(**QUICK, **options).fit(x, y)  # type: ignore[arg-type]
 
 

@@ -201,8 +201,8 @@ def test_weights_of_validation_rows() -> None:
     strange = np.where(weight == 0, 1000, 0) + y[100:]
     far = MLPRegressor(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=strange, sample_weight_val=weight)
     np.testing.assert_array_equal(far.predict_interval(x), alone.predict_interval(x))
-    told = {"X_val": x[100:], "y_val": y[100:] > 0, "sample_weight_val": weight}
-    some = MLPClassifier(**QUICK).fit(x[:100], y[:100] > 0, **told)
+    held_out = {"X_val": x[100:], "y_val": y[100:] > 0, "sample_weight_val": weight}
+    some = MLPClassifier(**QUICK).fit(x[:100], y[:100] > 0, **held_out)
     few = MLPClassifier(**QUICK).fit(x[:100], y[:100] > 0, X_val=x[100:130], y_val=y[100:130] > 0)
     np.testing.assert_array_equal(some.predict_proba(x), few.predict_proba(x))
     with pytest.raises(OptionError, match="sample_weight_val needs X_val and y_val"):

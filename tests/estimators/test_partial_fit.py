@@ -164,22 +164,22 @@ def test_a_batch_with_only_zero_weights_is_refused() -> None:
 @pytest.mark.parametrize("ensemble", [1, 2])
 def test_a_diverged_partial_fit_is_undone(ensemble: int) -> None:
     x, y = numbers(60)
-    told = "partial_fit: loss, gradient or parameters were not finite, so the model was not changed; try a lower"
+    diverged = "partial_fit: loss, gradient or parameters were not finite, so the model was not changed; try a lower"
     far = {**QUICK, "ensemble": ensemble, "learning_rate": 1e30}
     first = MLPRegressor(**far)
     for _ in range(4):
-        with pytest.warns(ConvergenceWarning, match=told):
+        with pytest.warns(ConvergenceWarning, match=diverged):
             first.partial_fit(x, y)
         assert np.isfinite(first.predict(x)).all()
     assert (first.n_iter_, first.history_) == (1, {"loss": []})
     model = MLPRegressor(**{**QUICK, "ensemble": ensemble}).partial_fit(x, y)
     known = model.model_.to_bytes(), model.history_, model.n_iter_
-    with pytest.warns(ConvergenceWarning, match=told):
+    with pytest.warns(ConvergenceWarning, match=diverged):
         model.set_params(learning_rate=1e30).partial_fit(x, y)
     assert (model.model_.to_bytes(), model.history_, model.n_iter_) == known
     again = MLPRegressor(**{**QUICK, "ensemble": ensemble, "learning_rate": 0.01}).partial_fit(x, y)
     once = pickle.loads(pickle.dumps(again))
-    with pytest.warns(ConvergenceWarning, match=told):
+    with pytest.warns(ConvergenceWarning, match=diverged):
         again.set_params(learning_rate=1e30).partial_fit(x, y)
     again.set_params(learning_rate=0.01).partial_fit(x, y)  # continues as if it had not diverged
     np.testing.assert_array_equal(again.predict(x), once.partial_fit(x, y).predict(x))
@@ -396,5 +396,5 @@ def test_a_warm_start_holds_out_the_same_rows(monkeypatch: pytest.MonkeyPatch) -
         model.fit(x[:90], y[:90])
     model.fit(x, y, X_val=x[:20], y_val=y[:20])  # no warning: the caller chose the validation rows
     assert model.config_["seed"] == seed
-    anew = model.set_params(warm_start=False).fit(x, y)
-    assert anew.config_["seed"] == seed + 1
+    reseeded = model.set_params(warm_start=False).fit(x, y)
+    assert reseeded.config_["seed"] == seed + 1

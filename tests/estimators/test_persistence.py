@@ -29,7 +29,7 @@ def test_warm_start_continues_training() -> None:
     first = model.history_["loss"]
     again = model.fit(x, y).history_["loss"]
     assert again[0] < first[0]
-    went_on = pickle.dumps(model)
+    pickled = pickle.dumps(model)
     for other, remedy in (
         ({"hidden": (9,)}, "set hidden, activation, dropout and loss to their earlier values"),
         ({"ensemble": 3}, f"set ensemble={len(model.model_.members)}"),
@@ -37,7 +37,7 @@ def test_warm_start_continues_training() -> None:
         networks = r"\(\d+ members? of .*\), got \d+ members? of .*"
         fault = rf"warm_start needs the current network {networks}: {remedy}, or set warm_start=False"
         with pytest.raises(OptionError, match=fault):
-            pickle.loads(went_on).set_params(**other).fit(x, y)
+            pickle.loads(pickled).set_params(**other).fit(x, y)
     with pytest.raises(OptionError, match="fit on columns that give the same inputs, or set warm_start=False"):
         model.fit(x[:, :2], y)
 
@@ -95,8 +95,8 @@ def test_partial_fit_continues_after_fit(kind: Any) -> None:
     assert model.score(x, y) > score - 0.2
     if kind is MLPRegressor:
         assert not np.array_equal(model.predict(x), before)
-    anew = kind(**QUICK).partial_fit(x[:50], y[:50])
-    assert model.score(x, y) > anew.score(x, y)
+    from_scratch = kind(**QUICK).partial_fit(x[:50], y[:50])
+    assert model.score(x, y) > from_scratch.score(x, y)
     again = pickle.loads(pickle.dumps(model)).partial_fit(x[50:], y[50:])
     model.partial_fit(x[50:], y[50:])
     np.testing.assert_array_equal(again.predict(x), model.predict(x))
@@ -140,7 +140,7 @@ def test_a_target_keeps_its_name(way: str, tmp_path: Path) -> None:
     table = frame[["age", "city", "active"]]
     rich = (frame["income"] > 20_000).astype(int)
     frame = frame.assign(outcome=y, rich=rich, poor=1 - rich, debt=-frame["income"])
-    for kind, target, told in (
+    for kind, target, stored_names in (
         (MLPClassifier, y, ("outcome",)),
         (MLPClassifier, pl.Series("outcome", y.tolist()), ("outcome",)),
         (MLPClassifier, frame[["rich", "poor"]], ("rich", "poor")),
@@ -151,14 +151,14 @@ def test_a_target_keeps_its_name(way: str, tmp_path: Path) -> None:
         (MLPRegressor, frame["income"].to_numpy(), ("y",)),
     ):
         model = getattr(kind(**QUICK), way)(table, target)
-        assert model.model_.encoding.task.names == told
+        assert model.model_.encoding.task.names == stored_names
         plain = getattr(kind(**QUICK), way)(table, np.asarray(target))
         np.testing.assert_array_equal(model.predict(table), plain.predict(table))
         model.save(tmp_path / "m.safetensors")
-        if told != ("y",):
+        if stored_names != ("y",):
             found = ml.load(tmp_path / "m.safetensors").evaluate(frame)
             assert found == model.model_.evaluate((table, np.asarray(target)))
-        assert model.partial_fit(table, target).model_.encoding.task.names == told
+        assert model.partial_fit(table, target).model_.encoding.task.names == stored_names
 
 
 def test_a_run_folder_is_loaded(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Estimators in scikit-learn's tools: pipelines, searches, calibration, parallel jobs, metadata routing, data frames."""
+"""Estimators in scikit-learn's tools: pipelines, searches, calibration, parallel jobs, metadata routing, frames."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def test_a_limit_that_is_too_short_is_reported(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_budget, "measured", lambda *_, **__: Costs(5.0, 0.1, 0.1))
-    told = r"prepare, start and evaluate 1 member, got 2 s: .* more: allow \d\.\d s for an epoch$"
-    with pytest.warns(UserWarning, match=told), pytest.warns(UserWarning, match="was enough for only 1 step"):
+    too_short = r"prepare, start and evaluate 1 member, got 2 s: .* more: allow \d\.\d s for an epoch$"
+    with pytest.warns(UserWarning, match=too_short), pytest.warns(UserWarning, match="was enough for only 1 step"):
         ml.MLPRegressor(time_limit=2.0, hidden=(4,), ensemble=1, random_state=0).fit(X[:60], Y[:60])
 
 
@@ -157,7 +157,7 @@ def test_the_engine_that_trains_is_timed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_engine_is_chosen_before_it_is_created() -> None:
-    with pytest.raises(AssertionError, match="chosen before it is made, got 'auto'"):
+    with pytest.raises(AssertionError, match="call choose_engine first, got 'auto'"):
         make_engine(ml.Spec.parse("3-1"), prepare((X, Y)), Config())
 
 

@@ -37,8 +37,8 @@ def run(folder: Path, trials: int, **how: Any) -> Search:
 
 
 def test_trials_differ_and_the_first_is_the_recipe(folder: Path) -> None:
-    told: list[tuple[Trial, Trial | None]] = []
-    found = run(folder, 7, on_trial=lambda trial, best: told.append((trial, best)))
+    reported: list[tuple[Trial, Trial | None]] = []
+    found = run(folder, 7, on_trial=lambda trial, best: reported.append((trial, best)))
     assert [trial.number for trial in found.trials] == list(range(1, 8))
     assert found.trials[0].values == {**DEFAULT, "width": 16}
     assert len({json.dumps(trial.values) for trial in found.trials}) == 7
@@ -48,8 +48,8 @@ def test_trials_differ_and_the_first_is_the_recipe(folder: Path) -> None:
         assert trial.value is not None
         assert math.isfinite(trial.value)
     assert found.best.value == min(t.value for t in found.trials if t.value is not None and not t.pruned)
-    assert [trial.number for trial, _ in told] == list(range(1, 8))
-    assert told[-1][1] == found.best
+    assert [trial.number for trial, _ in reported] == list(range(1, 8))
+    assert reported[-1][1] == found.best
 
 
 def test_a_search_is_continued(folder: Path) -> None:

@@ -378,8 +378,9 @@ def _folds(
 ) -> tuple[Rows, ...]:
     """Return the parts of the rows that the ensemble members hold out, one part per member, repeated if necessary.
 
-    There are none if there are few rows, if the user requests one split, or if the latest rows are held out. With fewer
-    members than parts, some rows are never held out: with groups of unequal size, these are the largest parts.
+    The result is empty if there are few rows, if the user requests one split, or if the latest rows are held out.
+    With fewer members than parts, some rows are never held out: with groups of unequal size, these are the largest
+    parts.
     """
     n, members, seed, validation = len(table), options.ensemble, options.seed, options.validation
     k = min(max(members, FEWEST_PARTS), n // 2) if members > 1 else 1

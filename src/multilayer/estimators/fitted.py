@@ -44,7 +44,7 @@ class FittedMixin:
         return cast(Any, self).model_
 
     def _network(self) -> TrainedModel:
-        """Return the model, or raise an error if there is none because all rows had the same class."""
+        """Return the model. Raise an error if all training rows had the same class, so there is no model."""
         model = cast("TrainedModel | None", self._fitted_model())
         if model is None:
             raise NotAvailable("there is no network: all training rows had the same class, which is always predicted")

@@ -91,7 +91,7 @@ class EvaluationRows:
 
 
 def held_out_rows(model: TrainedModel, prepared: TrainingData, *, most: int) -> EvaluationRows | None:
-    """Return at most this many of the rows that training held out. None if there are none."""
+    """Return at most `most` of the rows that training held out, or None if it held out no rows."""
     if not len(prepared.validation):
         return None
     data = prepared.data
