@@ -193,7 +193,8 @@ def test_missing_values_make_the_matrix_dense_if_there_is_memory(monkeypatch: py
     x.data[3] = np.nan
     assert isinstance(prepare((x, np.arange(120) % 2)).data.x, np.ndarray)
     monkeypatch.setattr(machine, "physical_memory", lambda: 10_000)
-    with pytest.raises(OptionError, match=r"120 rows of 40 columns made dense, since some are missing"):
+    message = "the sparse matrix: 120 rows × 40 columns as a dense array, because values are missing"
+    with pytest.raises(OptionError, match=message):
         prepare((x, np.arange(120) % 2))
 
 

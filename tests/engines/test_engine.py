@@ -205,7 +205,9 @@ both = pytest.mark.parametrize("make", [NumpyEngine, TorchEngine], ids=["numpy",
 def test_states_with_and_without_averages_are_not_interchangeable(make: type) -> None:
     spec = ml.linear(3)
     plain, averaged = (make(spec, table(spec, 4), Settings(loss="mse", average=a)) for a in (None, 0.9))
-    with pytest.raises(StateError, match="an engine with `average` needs a state with averages, got none: go on with"):
+    with pytest.raises(
+        StateError, match="an engine with `average` needs a state with averages, got none: continue with"
+    ):
         averaged.load(plain.state())
     with pytest.raises(StateError, match="an engine without `average` needs a state with no averages, got some"):
         plain.load(averaged.state())

@@ -252,7 +252,7 @@ def test_a_killed_ensemble_resumes_to_the_same_result(tried: Any) -> None:
 
 
 def test_options_that_an_ensemble_refuses() -> None:
-    with pytest.raises(OptionError, match="mixup would mix in rows that a member holds out"):
+    with pytest.raises(OptionError, match="mixup would use rows that a member holds out"):
         fit("3-4-1", data(), augment="mixup(0.2)", **SMALL)
     import torch
     from torch.utils.data import DataLoader, TensorDataset

@@ -137,7 +137,7 @@ def test_rows_that_are_not_integers_are_refused(rows: Any) -> None:
             lambda rows, found=found: found.gradients(rows, epoch=0),
             lambda rows, found=found: run(found, Order(epoch=0, rows=rows, batch=30)),
         ):
-            with pytest.raises(OptionError, match=f"rows must be whole numbers, got {rows.dtype}: of a mask"):
+            with pytest.raises(OptionError, match=f"rows must be whole numbers, got {rows.dtype}: convert a mask"):
                 call(rows)
 
 

@@ -116,7 +116,7 @@ def test_training_with_a_data_loader_equals_training_with_a_table() -> None:
                 run(engine, replace(order, rows=rows)).loss, run(plain, replace(order, rows=rows)).loss
             )
     assert plain.state().equals(engine.state())
-    assert "order is its own" in engine.notes[0]
+    assert "the loader determines their order" in engine.notes[0]
     dropping = torch.utils.data.DataLoader(pairs, batch_size=6, drop_last=True)
     with pytest.raises(BatchError, match="gave a batch of 6 rows, expected 5: train with the batch size of the loader"):
         run(double(spec, from_loader(dropping), settings), Order(epoch=0, rows=np.arange(18), batch=5))

@@ -239,7 +239,7 @@ def _quantiles(z: Tensor, y: Tensor, levels: list[float]) -> Tensor:
 
 def _focal(z: Tensor, y: Tensor, gamma: float) -> Tensor:
     loss = functional.cross_entropy(z, y, reduction="none")
-    return ((1 - torch.exp(-loss)) ** gamma * loss).mean()
+    return ((-torch.expm1(-loss)) ** gamma * loss).mean()
 
 
 def _binary(z: Tensor, y: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
         yield f"{word}: another loss", text(model, ("loss",), "poisson"), "does not match its encoding"
         for value in (None, 1, ["a"]):
             changed = text(model, ("encoding", "columns", 0, "name"), value)
-            yield f"{word}: a column called {value}", changed, "needs a name and an indicator"
+            yield f"{word}: a column called {value}", changed, "must have a name and an indicator"
             changed = text(model, ("encoding", "task", "names", 0), value)
             yield f"{word}: a target called {value}", changed, "distinct names"
         yield f"{word}: an odd indicator", text(model, ("encoding", "columns", 0, "indicator"), 1), "needs a name and"
