@@ -51,8 +51,8 @@ describe.skipIf(!hasChromium)('explorer', () => {
         let text = ''
         server.stdout.on('data', (part) => {
           text += String(part).replaceAll('\n', '')
-          const match = /open (http:\/\/\S+?)(?=Ctrl-C|$)/.exec(text)
-          if (match && text.includes('Ctrl-C')) resolve(match[1].replace(/Ctrl-C.*/, ''))
+          const match = /open (http:\/\/\S+?)press Ctrl-C/.exec(text)
+          if (match) resolve(match[1])
         })
       })
       const { page, errors } = await openPage(browser, address)

@@ -104,7 +104,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
             yield "a class twice", text(model, ("encoding", "task", "classes", 0), twice), "classes .* distinct"
             yield "a class that is a list", text(model, ("encoding", "task", "classes", 0, 0), ["x"]), "not an encod"
             yield "a class that is null", text(model, ("encoding", "task", "classes", 0, 0), None), "classes must be"
-            yield "fewer classes", text(model, ("encoding", "task", "classes", 0), ["no", "yes"]), "does not belong"
+            yield "fewer classes", text(model, ("encoding", "task", "classes", 0), ["no", "yes"]), "does not match"
             variance = next(name for name in to_parts(model)[0] if name.endswith("running_var"))
             yield "a negative variance", tensor(model, variance, with_first(-1.0)), "must not be negative"
         else:
@@ -122,7 +122,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
         vocabulary = [name for name in to_parts(model)[0] if name.startswith("encoding/vocabulary")]
         for name in vocabulary:
             changed = tensor(model, name, lambda array: array.astype(np.float64))
-            yield f"{word}: {name} of f8", changed, "a vocabulary of text must be bytes"
+            yield f"{word}: {name} of f8", changed, "a vocabulary of strings must be bytes"
             yield f"{word}: {name} missing", tensor(model, name, lambda _: None), "not an encoding|vocabulary"
         same = lambda a: np.frombuffer(b"x" * a.size, np.uint8)  # noqa: E731
         ends = lambda a: np.array([1, 2, a[-1]])  # noqa: E731
