@@ -87,7 +87,11 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
             yield f"{word}: a column called {value}", changed, "must have a name and an indicator"
             changed = text(model, ("encoding", "task", "names", 0), value)
             yield f"{word}: a target called {value}", changed, "distinct names"
-        yield f"{word}: an odd indicator", text(model, ("encoding", "columns", 0, "indicator"), 1), "must have a name and"
+        yield (
+            f"{word}: an odd indicator",
+            text(model, ("encoding", "columns", 0, "indicator"), 1),
+            "must have a name and",
+        )
         yield f"{word}: oddly positional", text(model, ("encoding", "positional"), "no"), "must be true or false"
         for value in ("evil", {}, ["no"], ["no", "yes"]):
             changed = text(model, ("encoding", "task", "classes"), value)
