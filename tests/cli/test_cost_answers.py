@@ -37,6 +37,18 @@ def test_budget_exceeded_names_each_item_and_by_how_much() -> None:
     assert "over  flops" in result.stdout
 
 
+def test_a_memory_budget_notes_a_step_that_exceeds_it_with_temporary_memory() -> None:
+    found = cost("20-64-64-2", batch=64).memory
+    limit = found.total + found.temporary - 1
+    (item,) = data("20-64-64-2", "--batch", "64", "--budget", f"memory={limit}B")["budget"]
+    assert (item["ok"], item["with_temporary"]) == (True, limit + 1)
+    assert "memory with temporary memory" in printed("20-64-64-2", "--batch", "64", "--budget", f"memory={limit}B")
+    assert (
+        "temporary memory"
+        not in printed("20-64-64-2", "--batch", "64", "--budget", f"memory={limit + 1}B").partition("Budget")[2]
+    )
+
+
 def test_cost_equal_to_the_budget() -> None:
     item = {"name": "parameters", "cost": 235_146, "limit": 235_146, "ok": True}
     assert data(NET, "--budget", "parameters=235146")["budget"] == [item]

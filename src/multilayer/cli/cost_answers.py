@@ -257,7 +257,15 @@ def budget(items: Sequence[Item]) -> Answer:
         mark = Text("ok", style="green") if item.ok else Text("over", style="bold red")
         used = f"{100 * item.value / item.limit:,.1f} %"
         table.add_row(mark, item.name, f"{item.value:,}", f"{item.limit:,}", used)
-    data = [{"name": item.name, "cost": int(item.value), "limit": item.limit, "ok": item.ok} for item in items]
+        if item.ok and item.peak > item.limit:
+            peak = f"{100 * item.peak / item.limit:,.1f} %"
+            note = Text("note", style="yellow")
+            table.add_row(note, "memory with temporary memory", f"{item.peak:,}", f"{item.limit:,}", peak)
+    data = [
+        {"name": item.name, "cost": int(item.value), "limit": item.limit, "ok": item.ok}
+        | ({"with_temporary": int(item.peak)} if item.peak != item.value else {})
+        for item in items
+    ]
     return Answer(key="budget", data=data, shown=_titled("Budget", table))
 
 

@@ -22,11 +22,12 @@ UNITS: dict[str, Unit] = {"flops": "flops", "memory": "bytes", "parameters": "co
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A limit and the value of the cost."""
+    """A limit and the value of the cost. `peak` is the value with the temporary memory of a step."""
 
     name: str
     value: int
     limit: int
+    peak: int
 
     @property
     def ok(self) -> bool:
@@ -57,9 +58,13 @@ def parse(text: str) -> dict[str, int]:
 
 
 def check(cost: Cost, limits: dict[str, int]) -> tuple[Item, ...]:
-    """Compare each limit with the cost: `step`, `memory.total` or `parameters`."""
+    """Compare each limit with the cost: `step`, `memory.total` (without temporary memory) or `parameters`."""
     values = {"flops": cost.step, "memory": cost.memory.total, "parameters": cost.parameters}
-    return tuple(Item(name=name, value=values[name], limit=limit) for name, limit in limits.items())
+    temporary = {"memory": int(cost.memory.temporary)}
+    return tuple(
+        Item(name=name, value=values[name], limit=limit, peak=values[name] + temporary.get(name, 0))
+        for name, limit in limits.items()
+    )
 
 
 def require(items: tuple[Item, ...]) -> None:
