@@ -218,7 +218,7 @@ def test_a_search_with_a_hard_link_a_pipe_or_another_file_as_its_study(
         study.write_text(text)
         done = mlp(*words)
         assert done.exit_code == 2, done.output
-        assert "study.logmustcontainthetrialsofasearch" in "".join(done.output.split())
+        assert "study.logisnotatrialsfileofasearch" in "".join(done.output.split())
 
 
 @pytest.mark.parametrize("name", [".lock", "events.jsonl"])
