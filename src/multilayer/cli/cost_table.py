@@ -192,7 +192,7 @@ def _total(rows: Sequence[Shown], side: str, part: str) -> int:
 
 
 def totals(cost: Cost) -> Table:
-    """Return a table of the totals, each with a unit and exactly, with a remark."""
+    """Return a table of the totals: each with a unit, as an exact number, and with a remark."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold cyan", no_wrap=True)
     grid.add_column(no_wrap=True)

@@ -1,7 +1,7 @@
 """HTML tables: their cells and rows, and tables that a notebook displays.
 
 Text is escaped. Columns of numbers are right-aligned, cells of the class `left` are left-aligned. A page has its own
-style sheet; `notebook` adds one for the colours of the notebook, light or dark.
+style sheet; `notebook` adds one that works on light and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def cut_rows(rows: Sequence[str], columns: int) -> list[str]:
 
 
 def notebook(title: str, caption: str, *tables: str) -> str:
-    """Return tables with a title for a notebook, on one line without blank lines, as Markdown requires."""
+    """Return tables with a title for a notebook. The HTML is one line, because Markdown ends HTML at a blank line."""
     half = LONGEST_TITLE // 2
     name = title if len(title) <= LONGEST_TITLE else f"{title[:half]} … {title[-half:]}"
     style = " ".join(_STYLE.split())

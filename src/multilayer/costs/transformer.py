@@ -37,11 +37,11 @@ from .memory import kept_floats
 HEAD = 64
 """Width of a head if the number of heads is not given."""
 VOCABULARY = 30_522
-"""Tokens of the embedding to compare with: that of BERT."""
+"""Number of tokens in the embedding that is shown for comparison, as in BERT."""
 KERNEL, CHANNELS, POSITIONS = 3, 64, 56 * 56
-"""The convolution to compare with: a layer of ResNet-50."""
+"""The convolution that is shown for comparison: a layer of ResNet-50."""
 SCALE_AND_SOFTMAX = 6
-"""FLOPs per score: the scale, and the five of a softmax."""
+"""FLOPs per score: one for the scale and five for the softmax."""
 
 LETTERS = {
     "B": "sequences in a batch",
@@ -312,7 +312,7 @@ def _require_block(spec: Spec) -> None:
 
 
 def _block(spec: Spec, B: Count, n: Count, d: Count, s: Count) -> Block:
-    """Return the counts of a block. Those per element come from its layers, as in `cost`."""
+    """Return the counts of a block. The layers define the FLOPs per element, as in `cost`."""
     f, M = named(f=spec.entries[0].d_out, M=3 if isinstance(spec.layers[0], GLU) else 2)
     tokens, weights = B * n, M * d * f
     rows = [entry.layer.cost(entry.width_in, int(tokens)).forward for entry in spec.entries]

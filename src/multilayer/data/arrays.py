@@ -35,7 +35,7 @@ Y_NAMES = ("y", "target", "targets", "label", "labels", "y_train", "train_labels
 
 
 def table_of_array(array: Any, *, name: str) -> Table:
-    """Return an array of 2 dimensions, or a structured one, as a table. Arrays of 3 or 4 dimensions are images."""
+    """Return an array of 2 dimensions, or a structured array, as a table. Arrays of 3 or 4 dimensions are images."""
     if isinstance(array, np.ma.MaskedArray):
         masked: Any = array
         array = masked.astype(np.float64).filled(np.nan) if masked.dtype.kind in "iuf" else masked.filled()
@@ -116,7 +116,7 @@ def is_missing(value: Any) -> bool:
 
 
 def _float(value: float | Decimal) -> float:
-    """Convert a number to a float. Larger numbers become infinite, which raises an error with their row later."""
+    """Convert a number to a float. A number that is too large becomes infinite, and a later check reports its row."""
     try:
         return float(value)
     except OverflowError:
@@ -233,7 +233,8 @@ READ_ERRORS = (
     *(ValueError, TypeError, KeyError, OSError, EOFError, MemoryError, OverflowError, RecursionError, SyntaxError),
     *(NotImplementedError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error),
 )
-"""Exceptions of numpy for a damaged file. The header of the file is a Python literal, its container a zip archive."""
+"""Exceptions that numpy raises for a damaged file. A header is a Python literal and .npz is a zip archive, so errors of
+their parsers can occur too."""
 
 
 def read_npy(path: Path) -> Table:

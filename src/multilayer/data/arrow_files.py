@@ -4,7 +4,7 @@
               text: read as a dictionary, so that each value is in memory once, and decoded batch by batch
     Arrow     the decompressed size of each buffer is read from the message headers in the file
 
-Without these checks, a file of a few hundred bytes could decode to more data than any memory holds.
+Without these checks, a file of a few hundred bytes could use all memory of the machine.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _checked(table: Any, path: Path) -> Any:
 
 
 def _decoded_size(column: Any) -> int:
-    """Return the size of a column in bytes after each category is repeated for each row."""
+    """Return the size in bytes that a column has when each row stores its text instead of the number of a category."""
     if not pa.types.is_dictionary(column.type) or not _is_text(column.type.value_type):
         return column.nbytes
     lengths = pc.binary_length(column.dictionary).cast(pa.int64())
@@ -96,7 +96,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _fixed(kind: Any) -> bool:
-    """Return whether all values of a type have the same size. Categories have: the rows are numbers."""
+    """Return whether all values of a type have the same size. Categories are stored as numbers."""
     try:
         return bool(kind.bit_width)
     except ValueError:
@@ -104,7 +104,7 @@ def _fixed(kind: Any) -> bool:
 
 
 def _bits(kind: Any) -> int:
-    """Return the bits per value. For text, this is only the offset of its end."""
+    """Return the bits per value. For text, only the offset at which the value ends is counted."""
     try:
         return int(kind.bit_width)
     except ValueError:

@@ -4,8 +4,8 @@
 
     data = from_loader(loader)      a DataLoader of the user: read once as a table, then iterated in each epoch
 
-A loader determines order, shuffling and random changes itself, so some guarantees do not hold: `LoaderBatches.notes`
-lists them. Its latest batches are kept, because the training loop repeats steps to examine them.
+A loader determines order, shuffling and random changes itself, so some guarantees do not hold. `LoaderBatches.notes`
+lists them. The latest batches of a loader are kept, because the training loop repeats some steps to examine them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Data(Batch):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages of the augmentation for the user about guarantees that do not hold. Plain functions have none."""
+        """Messages for the user about guarantees that do not hold. A plain function as augmentation has no messages."""
         return getattr(self.augment, "notes", ())
 
     def take(self, rows: Rows, *, epoch: int | None = None) -> Batch:
@@ -91,7 +91,7 @@ def row_numbers(rows: NDArray[Any]) -> Rows:
 
 
 def require_within(rows: Rows, n: int) -> None:
-    """Raise an error for rows outside a table of n rows, as the compiled core does: numpy would count from the end."""
+    """Raise an error for rows outside a table of n rows. numpy would accept negative rows and count from the end."""
     for row in rows[(rows < 0) | (rows >= n)][:1].tolist():
         raise IndexError(f"row {row} is not in a table of {n}")
 
@@ -102,7 +102,7 @@ def require_within(rows: Rows, n: int) -> None:
 Encode = Callable[[Batch], Batch]
 
 KEPT = 64
-"""Number of batches that are kept: more than the training loop takes between two examinations."""
+"""Number of batches that are kept. The training loop takes fewer between two examinations."""
 
 
 class _Given(NamedTuple):
@@ -115,8 +115,8 @@ class LoaderBatches:
     """An `Augment` that returns the loader's next batch instead of the requested rows.
 
     Each epoch starts a new iteration over the loader. If the loader ends before the epoch, it starts again. `encode`
-    converts a batch of the loader to the numbers of the network. `size` is the batch size of the loader, for a run that
-    is resumed at the last, smaller batch of an epoch.
+    converts a batch of the loader to the numbers of the network. `size` is the batch size of the loader. It is needed
+    for a run that is resumed at the last batch of an epoch, which may be smaller.
     """
 
     notes = (

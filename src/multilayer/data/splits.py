@@ -5,11 +5,11 @@
                  unless all classes have a single row
     grouped      random whole groups until the fraction is reached; a group is never on both sides
     by_time      the last rows in time; rows with equal times are on the same side
-    folds        each row in one of k parts, stratified by class or by the value of a number
-    grouped_folds  whole groups in each of k parts
+    folds        each row in one of k parts, stratified by class or by a numeric target
+    grouped_folds  k parts; all rows of a group are in the same part
 
-Groups and times may be given as one value per row. They are converted to numbers in the same order. Groups are values
-of a single type. Times are numbers, dates, timestamps or text such as 2024-12-31. Missing values raise an error.
+Groups and times may be given as one value per row. They are converted to numbers in the same order. All groups must
+have the same type. Times are numbers, dates, timestamps or text such as 2024-12-31. Missing values raise an error.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def stratified(classes: NDArray[np.int64], share: float, *, seed: int) -> Pair:
     sizes = np.bincount(classes)
     exact = sizes * (total / n)
     take = np.minimum(np.floor(exact).astype(np.int64), np.maximum(sizes - 1, 0))
-    # The remaining rows go to the classes that lost most by rounding, in order of their numbers if equal.
+    # The remaining rows go to the classes that lost most by rounding. Of equal classes, the first comes first.
     for c in np.argsort(-(exact - take), kind="stable"):
         if take.sum() >= total:
             break
@@ -103,8 +103,8 @@ def by_time(times: NDArray[np.float64], share: float) -> Pair:
 def folds(n: int, k: int, *, seed: int, strata: NDArray[Any] | None = None) -> NDArray[np.int64]:
     """Return the part, from 0, of each of n rows.   → (n,)
 
-    `strata` are class numbers or the values of a number. Rows are sorted by them, with equal or neighbouring values in
-    random order, and assigned to the parts one after another, so that all parts have a similar distribution.
+    `strata` are class numbers, or values of a numeric target. Rows are sorted by `strata` and dealt to the parts one
+    after another, so that all parts have a similar distribution. Rows with equal or similar values are in random order.
     """
     random_keys = keys(n, seed)
     if strata is None:

@@ -2,9 +2,9 @@
 
 A number is far outside the range [low, high] if it is ≤ low − (high − low) or ≥ high + (high − low).
 
-Encoded numbers show cheaply which columns may have such numbers, because the steps of an encoding do not change the
-order of numbers. They may round different numbers to the same value, so the values of these columns before encoding are
-compared again.
+The check has two steps. First, encoded numbers are compared with encoded limits. This is quick and finds all columns
+that may have such numbers, because encoding preserves the order of numbers. Encoding can round different numbers to the
+same value, so the original values of these columns are then compared with the limits.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .preprocessing import NumberStep, apply_steps
 
 Floats = NDArray[np.float64]
 FEW_ROWS = 32
-"""Largest number of rows that are compared with the limits directly, instead of only their extremes."""
+"""Up to this number of rows, each row is compared with the limits. With more, only the extremes are compared."""
 BLOCK = 8192
-"""Numbers, of several rows, that are reduced side by side."""
+"""Rows are joined to blocks of about this many numbers before their extremes are computed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingRange:
-    """The range (V,) of each number before its `steps`. Missing-value indicators follow the numbers of encoded rows."""
+    """The range (V,) of each number before its `steps`. In encoded rows, missing-value indicators come last."""
 
     low: Floats
     high: Floats
@@ -81,7 +81,7 @@ class TrainingRange:
 def _ends(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the smallest and the largest number of each column.   (N, F) → (F,), (F,)
 
-    numpy is slow if a row is short. So rows are first reduced side by side.
+    numpy is slow for short rows, so several rows are joined to one long row first.
     """
     together = max(1, BLOCK // x.shape[1]) if x.shape[1] and x.flags.c_contiguous else 1
     whole = len(x) // together * together

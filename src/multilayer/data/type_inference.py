@@ -103,8 +103,8 @@ def convert_text(table: Table) -> tuple[Table, dict[str, Any]]:
 
 
 def convert_text_as_trained(table: Table, names: Iterable[str], hints: Hints, known: Mapping[str, Any]) -> Table:
-    """Convert the text columns `names` of new rows to the types of training in `hints`; without a hint, to the type of
-    their values. `known` are the categories of training."""
+    """Convert the text columns `names` of new rows to their types in training, which are in `hints`. Infer the type of
+    a column without a hint from its values. `known` has the categories in training."""
     columns: dict[str, Any] = {}
     for name in names:
         column = table.columns.get(name)

@@ -2,7 +2,7 @@
 
     MLPClassifier().set_callbacks(ProgressBar()).fit(X, y)
 
-A fit ends if a callback returns True at the end of an epoch. `fitted_estimator` has the model of that moment.
+A fit ends if a callback returns True at the end of an epoch. `fitted_estimator` has the model after that epoch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ with_callbacks: Any = getattr(_sklearn, "with_callbacks", _unchanged)
 class CallbackBridge:
     """Call the callbacks of an estimator during a fit.
 
-    The bridge itself is called before the first epoch and after each epoch, and `end` after the fit. A call returns
-    whether a callback stops the fit.
+    The training loop calls the bridge before the first epoch and after each epoch. The call returns whether a callback
+    stops the fit. `end` is called after the fit.
     """
 
     def __init__(self, estimator: Any, given: tuple[Any, Any]) -> None:

@@ -33,8 +33,9 @@ from ..training.setup import Setup
 CONSTANT_RATE = 0.1
 """Constant learning rate, as a fraction of the peak learning rate of the recipe."""
 RATE_AFTER_FIT = 0.01
-"""The same after `fit` and `load`, which end at a learning rate of almost 0. The optimizer state is new, so the first
-steps are large: with 0.1, one pass over the 120 rows of a fit decreased R² from 0.96 to 0.65."""
+"""The same fraction after `fit` and `load`. It is smaller for two reasons: training ended at a learning rate of almost
+0, and the first steps are large, because the optimizer state is new. With 0.1, one pass over the 120 rows of a fit
+decreased R² from 0.96 to 0.65."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

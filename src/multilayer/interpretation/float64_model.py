@@ -95,7 +95,7 @@ def to_float64(model: Any, *, member: int = 0) -> Float64Model:
 
 
 def encoded(predictor: TrainedModel, X: Any, y: Any = None, *, targets: bool = True) -> tuple[Encoded, ...]:
-    """Encode raw rows for each member, in float64, with the warnings of the model about them.
+    """Encode raw rows for each member in float64. The model warns about these rows as in `predict`.
 
     Parameters
     ----------

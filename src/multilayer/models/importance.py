@@ -1,7 +1,8 @@
 """Permutation importance: how much worse a model gets if the values of a column are shuffled among the rows.
 
 A shuffled column keeps its values, but they no longer say anything about the row (Breiman 2001; Fisher, Rudin &
-Dominici 2019). All numbers of a column are shuffled together: the parts of a date, and whether the value was missing.
+Dominici 2019). All encoded numbers of a column are shuffled together, for example the parts of a date or the
+missing-value indicator.
 Columns with the same information share their importance, so each of them may seem useless.
 """
 
@@ -27,9 +28,9 @@ from .metrics import truth_and_given
 ROUNDS = 5
 MOST_ROWS, FEWEST_ROWS = 1000, 32
 BLOCK, NUMBERS = 8192, 1 << 22
-"""Largest number of rows that go through the network at a time, and of the numbers in them."""
+"""Largest number of rows in one prediction, and largest number of values in these rows."""
 MOST_PREDICTIONS = 1 << 21
-"""Predictions per round, from which fewer rows are used: one for each row and column."""
+"""Largest number of predictions per round, which is rows × columns. If there would be more, fewer rows are used."""
 
 Place = tuple[str, list[int], int | None]
 """The name of a column, the positions of its numbers in x, and its position among the category codes."""
@@ -102,7 +103,7 @@ def importance(rows: EvaluationRows, metric: str | None = None, *, rounds: int =
 
 
 def most_rows(width: int) -> int:
-    """Return the largest number of rows that are used if they are encoded as this many numbers."""
+    """Return the largest number of rows that are used if each row is encoded as `width` numbers."""
     return min(MOST_ROWS, max(FEWEST_ROWS, NUMBERS // max(width, 1)))
 
 

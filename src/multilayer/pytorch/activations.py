@@ -85,4 +85,4 @@ TWINS: dict[str, Callable[[ActivationFunction, Tensor, Learned], Tensor]] = {
     "generalised_relu": lambda fn, z, p: z * forward(fn.parts[0], z, {}),
     "softmax": lambda fn, z, p: functional.softmax(z, dim=-1),
 }
-"""Activations that are not listed are the function of `torch.nn.functional` with the same name and constants."""
+"""For an activation that is not listed, `torch.nn.functional` has a function with the same name and constants."""

@@ -57,7 +57,7 @@ class Linear(Twin[layers.Linear]):
 
 
 class Activation(Twin[layers.Activation]):
-    """z (..., d) → a (..., d). The parameters may belong to another module, `share`, which several layers use."""
+    """z (..., d) → a (..., d). `share` sets another module whose parameters several activations use."""
 
     def __init__(self, layer: layers.Activation, d: int) -> None:
         super().__init__(layer, d)

@@ -107,7 +107,7 @@ class _Parser:
             match = _TOKEN.match(text, at)
             if match is None or match.lastgroup is None:
                 at += len(text[at:]) - len(text[at:].lstrip())
-                raise self.error(f"a network cannot hold the character {text[at]!r}", at)
+                raise self.error(f"a network cannot contain the character {text[at]!r}", at)
             yield _Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup))
             at = match.end()
         yield _Token("end", "", len(text))
@@ -363,7 +363,7 @@ class _Parser:
         return found
 
     def bind(self, name: _Name, cls: type[Layer], *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the arguments of a call by the fields of a layer."""
+        """Return the arguments of a call by the names of the layer's fields."""
         fields = [f for f in stored_fields(cls) if f.name not in skip]
         by_position = [f.name for f in fields if not f.kw_only]
         found = self.assign(name, name.arguments, by_position, [f.name for f in fields])
@@ -402,7 +402,7 @@ def _implies(items: Sequence[Layer | _None], i: int) -> bool:
 
 
 def _after_norms(items: Sequence[Layer | _None], i: int) -> int:
-    """Return the index after `i` and the norms that directly follow it, where the implied activation belongs."""
+    """Return the index of the implied activation: after the layer at `i` and the norms that directly follow it."""
     i += 1
     while i < len(items) and _is_norm(items[i]):
         i += 1
@@ -428,7 +428,7 @@ def render(inputs: Inputs, layers: Sequence[Layer]) -> str:
 
 
 def _render_sequence(layers: Sequence[Layer]) -> str:
-    """Return layers with weights, joined by dashes, each with its following layers. Equal neighbours are folded."""
+    """Join the layers with weights by dashes, each with the layers that follow it. Write repetitions with `*`."""
     groups: list[list[str]] = []
     implied = -1  # index of the activation that the last linear layer implies
     for i, layer in enumerate(layers):

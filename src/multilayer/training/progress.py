@@ -10,7 +10,7 @@ A terminal or a notebook shows one block, which is redrawn in place. Messages ap
 Other outputs get a line per epoch, but at most one every two seconds, and always the first and the last.
 
 The estimators show the block only if training takes longer than five seconds, and remove it at the end: `quiet="auto"`.
-Outputs that are not a terminal or a notebook, and worker processes, show nothing then.
+In this mode, worker processes and outputs other than a terminal or a notebook show nothing.
 
 The display has no thread: it is drawn when an event arrives, so nothing is left running if an exception ends the run.
 If writing fails, for example because the terminal was closed, the display stops and training continues.

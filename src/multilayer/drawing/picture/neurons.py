@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MOST_UNITS = 12
 MOST_LAYERS = 7
 MOST_ENTRIES = 5 * MOST_LAYERS
-"""Largest number of layers in a spec that may fit, including activations and norms."""
+"""Largest number of layers in a spec that can be drawn as neurons, including activations and norms."""
 _RADIUS, _GAP, _APART = 11.0, 29.0, 112.0
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LABEL_GAP = 11.0
 _FAR = 200.0
-"""Largest exponent of ten of a limit of an axis. With more, the tick locator of matplotlib overflows."""
+"""Axis limits are at most 10 to the power of this number. With larger limits, matplotlib's tick locator overflows."""
 _TOP, _BOTTOM, _EDGE = 62.0, 46.0, 16.0
 
 
@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A pair of axes with lines. `unit` follows the prefix of a number, as in 10 MFLOP or 16 MiB (for B)."""
+    """A pair of axes with lines. Tick labels put a prefix before `unit`, as in 10 MFLOP or 16 MiB."""
 
     title: str
     lines: Sequence[Line]

@@ -94,7 +94,7 @@ def encode(model: Trained) -> bytes:
 
 
 def _inputs(model: Trained) -> list[Port]:
-    """Return the columns that at least one member reads. An error names a member that reads one as another type."""
+    """Return the columns that at least one member reads. Raise an error if members read a column as different types."""
     found: dict[str, Port] = {}
     for i, one in enumerate(model.members):
         for port in columns.ports(one.encoding):

@@ -22,8 +22,10 @@ For ReLU and similar functions only `dead` applies: a unit that is 0 on 96 % of 
 
 Learned parameters have their initial values, unless `learned` contains values of one unit (or of each unit, for `dead`
 and `saturated`). Softmax is treated as a function of one of two inputs, which has the same bounds as with more inputs.
-It has no gain. Moments have an error of 1e-12, with two exceptions: functions that oscillate faster than the rule (sin
-has 1e-8 up to v = 1e3, and about 0.02 beyond), and APL with given learned positions, where no panel ends (1e-3).
+It has no gain. Moments have an error of 1e-12, with two exceptions:
+
+    sin    the error is 1e-8 up to v = 1e3, and about 0.02 for larger v, because sin oscillates faster than the rule
+    APL    the error is 1e-3 for given learned positions, because no panel ends at these positions
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ import numpy as np
 from .function import ActivationFunction, Array
 
 SATURATED_SLOPE = 0.01
-"""Share of the largest slope up to which a slope counts as flat."""
+"""A slope is flat if it is at most this fraction of the largest slope."""
 SATURATED_ROWS = 0.95
-"""Share of the rows with a flat slope from which a unit counts as saturated."""
+"""A unit is saturated if its slope is flat in at least this fraction of the rows."""
 
 _FAR = 1e9
 _NO_SLOPE = 1e-6
@@ -107,7 +109,7 @@ def saturates(fn: ActivationFunction, learned: Learned | None = None) -> tuple[f
 
 
 def dead(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np.ndarray:
-    """Return which units are dead, for z (..., units). Without rows, or if f cannot die, no unit is."""
+    """Return which units are dead, for z (..., units). No unit is dead if there are no rows, or if f cannot die."""
     slopes = _slopes(fn, z, learned)  # (rows, units)
     if not fn.dies or not len(slopes):
         return np.zeros(slopes.shape[1], dtype=bool)
@@ -115,7 +117,7 @@ def dead(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np
 
 
 def saturated(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np.ndarray:
-    """Return which units are saturated, for z (..., units). Without rows, or if f does not saturate, no unit is."""
+    """Return which units are saturated, for z (..., units): none if there are no rows or f does not saturate."""
     slopes = _slopes(fn, z, learned)  # (rows, units)
     units = slopes.shape[1]
     if not fn.elementwise or (fn.dies and not fn.vanishes) or not len(slopes):
@@ -212,8 +214,8 @@ _TAIL = 38.0  # beyond it the normal density is 0 in float64
 
 @lru_cache(maxsize=1)
 def _breaks() -> Array:
-    # The panels start at 1e-16, below which their integral is less than a rounding error. Each is √2 times as far out
-    # as the one before, so that a smooth function of any scale is smooth on each panel.
+    # The panels start at 1e-16. Below it, the integral is less than a rounding error. Each panel starts √2 times as far
+    # from 0 as the previous one, so that a smooth function of any scale is smooth on each panel.
     positive = np.geomspace(1e-16, _TAIL, 117)
     return np.concatenate([-positive[::-1], [0.0], positive])
 

@@ -5,7 +5,7 @@
     GLU      y = f(W₁x + b₁) ⊙ (W₂x + b₂)                                      Dauphin et al. 2017, Shazeer 2020
              f = sigmoid (glu), ReLU (reglu), GELU (geglu), SiLU (swiglu)
     Maxout   y_o = max_j (x · W_oj + b_oj)                                     Goodfellow et al. 2013
-             the gradient goes to the largest, and to the first of equal ones
+             only the largest map gets the gradient; if several are equal, the first one
     KAN      h_o = Σ_i φ_oi(x_i),  φ_oi(x) = w_oi · silu(x) + Σ_k c_oik · β_k(x)             Liu et al. 2024
 
 The bases β_k of a KAN have centres on a fixed grid with equal steps over ±bound. u is the distance in steps:
@@ -449,9 +449,9 @@ class KAN(Layer):
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, I, O, K = named(B=batch, I=d, O=self.d_out, K=self.n_bases)  # noqa: E741
-        # FLOPs per base of a spline: u 2, |u| 1, two clipped cubes 4 + 4, their difference 3. The derivative takes 10,
-        # its product with δ and the sum 2. Of a Gaussian: u 2, square, sign and exp 3. The derivative takes 3, its
-        # product with δ and the sum 2.
+        # FLOPs per base      forward                                             backward
+        # spline              u: 2, |u|: 1, two clipped cubes: 8, difference: 3   derivative: 10, times δ and sum: 2
+        # Gaussian            u: 2, square, sign and exp: 3                       derivative: 3, times δ and sum: 2
         per_base, per_slope = (14, 12) if self.basis == "spline" else (5, 5)
         silu = activations.get("silu")
         c, c2 = named(c=silu.flops, **{"c′": silu.flops_backward})
@@ -466,7 +466,7 @@ class KAN(Layer):
         bases = d * self.n_bases
         if not input_gradient:
             return Kept(per_row=bases + d)  # the inputs of both matrix products
-        # Kept: the bases; per spline also u and two clipped lines, per Gaussian also u; and x for silu.
+        # Kept for the backward pass: the bases, u, for splines also the two clipped lines, and x for silu.
         return Kept(input=True, per_row=(4 if self.basis == "spline" else 2) * bases + d)
 
     def bases(self, x: Array) -> tuple[Array, Array]:

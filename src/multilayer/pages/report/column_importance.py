@@ -1,4 +1,4 @@
-"""Column importance in the report, within a limit of time; `models.importance` has the method.
+"""Column importance in the report, within a time limit. `models.importance` describes the method.
 
 Every column is shuffled once, then again while time is left. If shuffling all columns would take too long, those with
 the largest variance are used. In images, squares of pixels are shuffled.

@@ -28,14 +28,14 @@ from .sample import Sample, taken
 MOST_COLUMNS = 60
 """Largest number of columns of a table that are included."""
 MOST_VALUES = 8
-"""Number of most frequent values of a column that are listed."""
+"""Number of values that are listed for a column, the most frequent first."""
 LONGEST = 120
 """Largest number of characters of a value. Longer values are cut."""
 BINS = 16
 WORST = 12
 """Number of rows with the largest loss that are listed."""
 WORST_COLUMNS = 8
-"""Largest number of columns of these rows."""
+"""Largest number of columns that are listed for each of these rows."""
 
 
 def summary(table: Table, encoding: Encoding, first: Sequence[str]) -> dict[str, Any]:

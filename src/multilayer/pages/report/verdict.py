@@ -23,26 +23,27 @@ from ...core.formatting import count
 from ...nn import losses
 
 CLEARLY = 0.1
-"""Least skill of a model that is better than the baseline."""
+"""Minimum skill of a model that is clearly better than the baseline."""
 GOOD, FAIR = 0.8, 0.4
 GAP = 0.15
 """Difference in skill between training and held-out rows that means overfitting, if it is also outside the interval."""
 STILL = 0.1
-"""Fraction of the decrease of a loss that must lie in the second half of the epochs if the loss is still falling. It is
-half of the epochs because schedules end with a small learning rate, at which losses decrease little."""
+"""A loss is still falling if at least this fraction of its decrease is in the second half of the epochs. A shorter last
+part would not do, because schedules end with a small learning rate, at which losses decrease little."""
 LEAST = 0.01
-"""Least relative decrease of a loss that is falling."""
+"""Minimum relative decrease of a loss that is falling."""
 SLOW = 0.05
 """If a training loss falls in every epoch, but by less than this fraction in total, the learning rate is too low."""
 ROWS_PER_PARAMETER = 10
 """A network with fewer than one parameter per this number of rows may be too small for its task."""
 FEW_STEPS = 100
-"""A run of fewer steps that is no better than the guess on its own training rows has hardly been trained, unless its
-best epoch was an early one of many."""
+"""A run of fewer steps has hardly been trained if it is no better than the baseline on its own training rows. Runs of
+many epochs are an exception if the best epoch was in the first half."""
 FEWEST_EPOCHS = 3
-"""Least number of epochs from which a slope is computed."""
+"""Minimum number of epochs for computing a slope."""
 UNRELIABLE = 0.1
-"""If chance explains a calibration error of this size, there are too few rows to evaluate the probabilities."""
+"""If random variation alone can cause a calibration error of this size, there are too few rows to evaluate the
+probabilities."""
 LITTLE = 0.02
 """Difference in skill that is visible, but too small to be called overfitting."""
 FEW = 30
@@ -107,7 +108,7 @@ def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
     if entry is None or entry["value"] is None:
         return [("bad", "The model cannot be evaluated: its metric has no value on these rows.")]
     name, rows = entry["name"], count(found["rows"], "row")
-    unseen = ", each judged by members that never saw it" if found["in_turn"] else " it has never seen"
+    unseen = ", each predicted by the members that did not train on it" if found["in_turn"] else " it has never seen"
     where = {"held out": f"{rows}{unseen}", "given": f"the {rows} given"}.get(
         found["origin"], f"the {rows} it was trained on"
     )
@@ -187,7 +188,7 @@ class Evidence:
     status: str = "finished"
     timed_out: bool = False
     time_limit: bool = False
-    """Whether a time limit was set, which may have made the epochs fewer."""
+    """Whether a time limit was set, which may have reduced the number of epochs."""
     steps: int | None = None
     epochs: int = 0
     best_epoch: int | None = None
