@@ -82,7 +82,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("math.sqrt(WIDE / max(widest, 1))", "WIDE / max(widest, 1)"),
             ("entry.width_in for entry in spec.entries", "entry.width_in for entry in spec.entries[:1]"),
             ("min(MOST_EPOCHS, max(FEWEST_EPOCHS,", "max(MOST_EPOCHS, min(FEWEST_EPOCHS,"),
-            ("return max(16, min(256,", "return min(16, max(256,"),
+            ("return max(SMALLEST_BATCH, min(BATCH,", "return min(SMALLEST_BATCH, max(BATCH,"),
             ('            chosen["patience"] = max(', '            chosen["patience"] = min('),
             ("if config.patience is None and len(prepared.validation):", "if len(prepared.validation):"),
             ("if config.learning_rate is None:", "if config.epochs is None:"),

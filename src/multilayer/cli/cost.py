@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core.formatting import listed
 from ..costs import DTYPES, Cost
 from ..costs import budget as budgets
 from ..costs.budget import quantity
@@ -18,6 +19,7 @@ from ..costs.formulas import Line
 from ..costs.formulas import explain as explain_
 from ..costs.html import page
 from ..costs.inverse import parse_sweep
+from ..costs.memory import ENGINES
 from ..costs.tool_comparison import TOOLS
 from ..costs.transformer import parse_context
 from ..errors import OptionError, printable, unknown_name
@@ -27,7 +29,7 @@ from . import arch as networks
 from . import cost_answers as answers_
 from .cost_answers import Answer
 from .cost_questions import Questions, Step, answer, require_fitting
-from .options import OUTPUT, Arch, AsJson, ImpliedActivation, flag, listed, option
+from .options import OUTPUT, Arch, AsJson, ImpliedActivation, flag, option
 from .output import console, show, strict_json
 
 if TYPE_CHECKING:
@@ -75,11 +77,11 @@ def cost(
         str,
         option(
             "--engine",
-            text="Engine whose memory is counted: torch or fused.",
+            text=f"Engine whose memory is counted: {listed(ENGINES)}.",
             metavar="NAME",
             panel=_STEP,
             default=True,
-            complete=("torch", "fused"),
+            complete=ENGINES,
         ),
     ] = "torch",
     dtype: Annotated[

@@ -10,12 +10,13 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.formatting import listed
 from ..errors import printable
 from ..spec.initialization import SCHEMES
 from ..spec.propagation import EXTREME, LayerVariance, Variance, variance
 from . import arch as networks
 from . import drawing
-from .options import NETWORK, Arch, AsJson, ImpliedActivation, Plot, listed, option
+from .options import NETWORK, Arch, AsJson, ImpliedActivation, Plot, option
 from .output import console, strict_json
 from .output import show as print_parts
 

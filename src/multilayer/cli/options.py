@@ -52,16 +52,6 @@ def starting_with(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def listed(names: Iterable[str]) -> str:
-    """Join names for a help text.
-
-    >>> listed(["sgd", "adam", "adamw"])
-    'sgd, adam or adamw'
-    """
-    *most, last = names
-    return f"{', '.join(most)} or {last}"
-
-
 Arch = Annotated[
     str,
     typer.Argument(

@@ -14,8 +14,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from ..core.formatting import listed
 from ..errors import OptionError, printable
 from ..runs.config import Config, hints
+from ..spec.networks import HIDDEN as PLAIN_HIDDEN
 from ..training.recipe import ACTIVATION, DROPOUT, HIDDEN, defaults
 from . import arch as networks
 from .options import (
@@ -138,7 +140,8 @@ def train(
         str | None,
         option(
             "--recipe",
-            text="How to choose the network without --arch: tabular, or plain (layers of 256 and 128 GELU units).",
+            text=f"How to choose the network without --arch: tabular, or plain (layers of "
+            f"{listed(PLAIN_HIDDEN, 'and')} GELU units).",
             metavar="NAME",
             panel=NETWORK,
             default="tabular for tables, otherwise plain",

@@ -7,6 +7,7 @@ digits of its whole part. `costs.budget.quantity` parses such quantities.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -41,6 +42,16 @@ def cut(value: object, longest: int) -> str:
     """
     text = str(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def listed(names: Iterable[object], word: str = "or") -> str:
+    """Join names for a text.
+
+    >>> listed(["sgd", "adam", "adamw"]), listed([256, 128], "and")
+    ('sgd, adam or adamw', '256 and 128')
+    """
+    *most, last = map(str, names)
+    return f"{', '.join(most)} {word} {last}"
 
 
 # Numbers

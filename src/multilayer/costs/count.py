@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from ..core.counts import Count, count, named
+from ..core.dtypes import DTYPES
 from ..core.named_options import whole
 from ..errors import OptionError, unknown_name
 from ..nn import losses, optimizers
@@ -24,11 +25,9 @@ from ..nn.losses import Loss
 from ..nn.optimizers import AVERAGE_FLOPS, CLIP_FLOPS, DECAY_FLOPS, Optimizer
 from ..spec import HasSpec, Spec
 from .flops import Account, Convention, LossCost, Row, account
-from .memory import Memory, kept_floats, memory
+from .memory import ENGINES, Memory, kept_floats, memory
 
 __all__ = ["DTYPES", "Cost", "Epoch", "LeftOut", "LossCost", "Memory", "Row", "cost", "kept_floats"]
-
-DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +233,7 @@ def cost(
     rows = None if rows is None else whole("rows", rows)
     for what, value, valid in (
         ("convention", convention, ("actual", "textbook")),
-        ("engine", engine, ("torch", "fused")),
+        ("engine", engine, ENGINES),
         ("dtype", dtype, tuple(DTYPES)),
     ):
         if value not in valid:

@@ -76,6 +76,9 @@ from ..nn.losses import Loss
 from ..nn.optimizers import Optimizer
 from ..spec import Spec
 
+ENGINES = ("torch", "fused")
+"""Engines whose memory can be counted."""
+
 LEAST_ROWS = 128
 """The fused engine has room for at least this many rows."""
 LONG_STEP = 500_000_000

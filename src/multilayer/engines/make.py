@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import numpy as np
 
@@ -98,7 +97,7 @@ def _torch(spec: Spec, data: Data, settings: Settings, options: EngineOptions) -
         data,
         settings,
         init=options.init,
-        dtype=cast(Any, options.dtype),
+        dtype=options.dtype,
         device=options.device,
         compile=options.compile,
         threads=options.threads,

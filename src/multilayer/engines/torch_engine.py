@@ -18,7 +18,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..core import named_options, random
+from ..core.dtypes import TRAINED
 from ..core.random import Purpose
 from ..core.sparse import Sparse, pieces
 from ..data.batches import Batch, Data, Rows
@@ -41,7 +42,6 @@ from ..spec.initialization import initialise
 from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics, check_data, dropout_layers
 from .torch_update import Updater, foreach
 
-Precision = Literal["float32", "float64", "bfloat16"]
 Inputs = tuple[Tensor, ...]
 
 MAX_ROWS_PER_PASS = 16_384
@@ -65,13 +65,13 @@ class TorchEngine(SingleEngine):
         *,
         init: str = "auto",
         values: Mapping[str, Array] | None = None,
-        dtype: Precision = "float32",
+        dtype: str = "float32",
         device: str = "auto",
         compile: bool = False,
         threads: int | None = None,
     ) -> None:
-        if dtype not in get_args(Precision):
-            raise OptionError(unknown_name("dtype", dtype, get_args(Precision)))
+        if dtype not in TRAINED:
+            raise OptionError(unknown_name("dtype", dtype, TRAINED))
         self._threads_before = torch.get_num_threads()
         if threads is not None:
             torch.set_num_threads(named_options.threads(threads))

@@ -14,15 +14,41 @@ import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 
 from ..core import atomic_files
+from ..core.dtypes import TRAINED
+from ..core.formatting import listed, percent
+from ..data.columns import SCALINGS
+from ..engines.make import ENGINES
 from ..errors import OptionError, option_name, unknown_name
 from ..nn import losses, optimizers, schedules
 from ..nn.layers import Parameter
 from ..spec.initialization import scheme
+
+OnSpike = Literal["rollback", "stop", "ignore"]
+ON_SPIKE: tuple[OnSpike, ...] = typing.get_args(OnSpike)
+ENGINE_NAMES = ("auto", *ENGINES)
+
+# Constants of the rules in `training.plan`, which choose the values of options that are None. They were chosen on
+# generated tables: docs/decisions/0050-default-options.md.
+RATE = 0.01
+WIDE = 64
+"""Largest number of inputs of a layer that does not lower the learning rate."""
+BATCH, SMALLEST_BATCH = 256, 16
+STEPS_PER_EPOCH = 40
+"""Fewest steps of an epoch with a batch of `BATCH` rows."""
+STEPS = 8000
+FEWEST_EPOCHS, MOST_EPOCHS = 20, 1500
+PATIENCE, LEAST_PATIENCE = 0.3, 10
+"""Fraction of the epochs, and number of epochs."""
+AVERAGE = 0.99
+"""An average over about 100 steps. With few steps, which `epochs` can set, it would contain the initial weights."""
+CHECKPOINT_STEPS = 500
+CHECKPOINTS = 25
+"""Once the interval between checkpoints grows, it is at most 1 / CHECKPOINTS of the steps so far."""
 
 
 def _option(default: Any, text: str, *, auto: bool = False) -> Any:
@@ -49,7 +75,7 @@ class Config:
     'cosine(warmup=0.05)'
     """
 
-    engine: str = _option("auto", "Engine that runs the steps: auto, fused, torch or numpy.")
+    engine: str = _option("auto", f"Engine that runs the steps: {listed(ENGINE_NAMES)}.")
     optimizer: str = _option(
         "adamw", "Optimizer: sgd, momentum, nesterov, adam or adamw. Constants in parentheses: adam(beta2=0.95)."
     )
@@ -57,7 +83,7 @@ class Config:
         "auto", "Loss: cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …; auto chooses by the task."
     )
     learning_rate: float | None = _option(
-        None, "Peak learning rate; auto is 0.01, lower for layers with more than 64 inputs.", auto=True
+        None, f"Peak learning rate; auto is {RATE}, lower for layers with more than {WIDE} inputs.", auto=True
     )
     schedule: str = _option("cosine(warmup=0.05)", "Learning rate schedule: constant, cosine, one_cycle, coslog, …")
     weight_decay: float = _option(0.1, "Decoupled weight decay on weight matrices.")
@@ -68,14 +94,17 @@ class Config:
     clip_value: float | None = _option(None, "Clip each value of the gradient to ± this number.")
     average: float | None = _option(
         None,
-        "Decay β of the exponential moving average of the weights; auto is 0.99, no average if epochs is set.",
+        f"Decay β of the exponential moving average of the weights; auto is {AVERAGE}, no average if epochs is set.",
         auto=True,
     )
     batch_size: int | None = _option(
-        None, "Rows per step; auto is 256, less if an epoch would have fewer than 40 steps, at least 16.", auto=True
+        None,
+        f"Rows per step; auto is {BATCH}, less if an epoch would have fewer than {STEPS_PER_EPOCH} steps, at least "
+        f"{SMALLEST_BATCH}.",
+        auto=True,
     )
     epochs: int | None = _option(
-        None, "Passes over the training rows; auto is the number for about 8,000 steps.", auto=True
+        None, f"Passes over the training rows; auto is the number for about {STEPS:,} steps.", auto=True
     )
     epoch_rows: int | None = _option(None, "Rows per epoch; each epoch draws different rows. By default, all rows.")
     validation: float | str | None = _option(
@@ -88,11 +117,12 @@ class Config:
     )
     patience: int | None = _option(
         None,
-        "Epochs without improvement before training stops; auto is 30 % of the epochs, no limit if epochs is set.",
+        f"Epochs without improvement before training stops; auto is {percent(PATIENCE)} of the epochs, no limit if "
+        "epochs is set.",
         auto=True,
     )
     time_limit: float | None = _option(None, "Stop this many seconds after the start.")
-    on_spike: str = _option("rollback", "What to do if the loss spikes: rollback, stop or ignore.")
+    on_spike: str = _option("rollback", f"What to do if the loss spikes: {listed(ON_SPIKE)}.")
     rollbacks: int = _option(3, "Largest number of rollbacks.")
     augment: str | None = _option(None, "Augmentations, joined with +: noise(0.1)+mask(0.1)+mixup(0.2).")
     task: str = _option("auto", "Task: auto, binary, multiclass, multilabel, regression or multioutput.")
@@ -100,7 +130,7 @@ class Config:
         None, "Class weights; balanced gives rare classes larger weights."
     )
     init: str = _option("auto", "Initialization: auto, he, xavier, orthogonal, …; data adapts the weights to the rows.")
-    scaling: str = _option("auto", "Scaling of numeric columns: auto, standard, robust or none.")
+    scaling: str = _option("auto", f"Scaling of numeric columns: {listed(SCALINGS)}.")
     ensemble: int = _option(1, "Number of ensemble members; each holds out a different part of the rows.")
     calibrate: bool | None = _option(
         None, "Calibrate probabilities and intervals on held-out rows; auto calibrates only probabilities.", auto=True
@@ -109,7 +139,7 @@ class Config:
         None, "Factors on the learning rate for groups of parameters: bias=0.1, scale=6, columns.weight=0.1."
     )
     seed: int = _option(0, "Seed of the random numbers.")
-    dtype: str = _option("float32", "Number format: float32, float64 or bfloat16.")
+    dtype: str = _option("float32", f"Number format: {listed(TRAINED)}.")
     device: str = _option("auto", "Device: auto, cpu or cuda.")
     compile: bool = _option(False, "Use torch.compile.")
     threads: int | None = _option(
@@ -117,7 +147,8 @@ class Config:
     )
     checkpoint_every: int | None = _option(
         None,
-        "Steps between checkpoints; auto is whole epochs of at least 500 steps, growing to 4 % of the steps so far.",
+        f"Steps between checkpoints; auto is whole epochs of at least {CHECKPOINT_STEPS} steps, growing to "
+        f"{100 // CHECKPOINTS} % of the steps so far.",
         auto=True,
     )
     statistics_every: int | None = _option(
@@ -183,10 +214,10 @@ class Config:
                 raise OptionError(f"{option_name(name)}: {error}") from None
         self.rate_factors({})
         for name, valid in (
-            ("engine", ("auto", "fused", "torch", "numpy")),
-            ("on_spike", ("rollback", "stop", "ignore")),
-            ("dtype", ("float32", "float64", "bfloat16")),
-            ("scaling", ("auto", "standard", "robust", "none")),
+            ("engine", ENGINE_NAMES),
+            ("on_spike", ON_SPIKE),
+            ("dtype", TRAINED),
+            ("scaling", SCALINGS),
         ):
             if getattr(self, name) not in valid:
                 raise OptionError(unknown_name(option_name(name), getattr(self, name), valid))

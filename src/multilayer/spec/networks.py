@@ -40,10 +40,13 @@ NORMS = {
 }
 """The norms without required options."""
 
+HIDDEN = (256, 128)
+"""Default widths of the hidden layers."""
+
 
 def mlp(
     d_in: int | Inputs,
-    hidden: Sequence[int] = (256, 128),
+    hidden: Sequence[int] = HIDDEN,
     d_out: int = 1,
     *,
     activation: str | Activation | Sequence[str | Activation] = "relu",
@@ -92,7 +95,7 @@ def mlp(
     >>> mlp(2, [8], 1, activation="tanh", dropout=0.1)
     Spec('2-8:tanh:dropout(0.1)-1')
     """
-    example = f"write [{hidden}]" if isinstance(hidden, int) else "write [256, 128]"
+    example = f"write [{hidden}]" if isinstance(hidden, int) else f"write {list(HIDDEN)}"
     hidden = _several("hidden", hidden, "a sequence of widths", example)
     if isinstance(activation, str | Activation):
         choices: tuple[str | Activation, ...] = (activation,) * len(hidden)

@@ -1,19 +1,18 @@
 """The plan of a run: rows, batches, epochs, schedules and checkpoints, as pure functions of the step.
 
-The default options of networks that the user describes train to convergence:
+The default options of networks that the user describes train to convergence. The constants are in `runs.config`:
 
-    batch size      256, or the power of two that gives about 40 steps per epoch; at least 16
-    epochs          8,000 steps, but at least 20 and at most 1,500 epochs
-    learning rate   0.01 · min(1, √(64 / n)), where n is the largest number of inputs of any layer
-    patience        30 % of the epochs, at least 10; none if `epochs` is given or no rows are held out
-    averaging       the weights are averaged with β = 0.99; not if `epochs` is given
+    batch size      BATCH, or the power of two that gives about STEPS_PER_EPOCH steps; at least SMALLEST_BATCH
+    epochs          STEPS steps, but at least FEWEST_EPOCHS and at most MOST_EPOCHS epochs
+    learning rate   RATE · min(1, √(WIDE / n)), where n is the largest number of inputs of any layer
+    patience        PATIENCE · epochs, at least LEAST_PATIENCE; none if `epochs` is given or no rows are held out
+    averaging       the weights are averaged with β = AVERAGE; not if `epochs` is given
     calibration     temperature scaling of class probabilities, if rows are held out
 
 Small tables need many epochs, because an epoch has few steps. Wide layers need a lower learning rate: one step of Adam
 changes each weight by about the learning rate, so the change of a unit grows with its number of inputs.
 
-The numbers were chosen on generated tables (bench/default_rule.py). docs/decisions/0050-default-options.md has the
-results. The tabular recipe has its own defaults, in recipe.py.
+The constants were chosen with bench/default_rule.py. The tabular recipe has its own defaults, in recipe.py.
 """
 
 from __future__ import annotations
@@ -30,17 +29,22 @@ from ..data import TrainingData
 from ..engines import Order
 from ..nn import losses
 from ..nn.schedules import Schedule
-from ..runs.config import Config
+from ..runs.config import (
+    AVERAGE,
+    BATCH,
+    CHECKPOINTS,
+    FEWEST_EPOCHS,
+    LEAST_PATIENCE,
+    MOST_EPOCHS,
+    PATIENCE,
+    RATE,
+    SMALLEST_BATCH,
+    STEPS,
+    STEPS_PER_EPOCH,
+    WIDE,
+    Config,
+)
 from ..spec import Spec
-
-STEPS = 8000
-FEWEST_EPOCHS, MOST_EPOCHS = 20, 1500
-RATE = 0.01
-WIDE = 64
-"""Largest number of inputs of a layer that does not lower the learning rate."""
-PATIENCE, LEAST_PATIENCE = 0.3, 10
-AVERAGE = 0.99
-"""An average over about 100 steps. With few steps, which `epochs` can set, it would contain the initial weights."""
 
 
 def with_defaults(config: Config, spec: Spec, prepared: TrainingData) -> Config:
@@ -67,16 +71,16 @@ def chosen_batch(prepared: TrainingData, config: Config) -> int:
 
 
 def batch_size(rows: int) -> int:
-    """Return 256, or the power of two that gives about 40 steps per epoch on fewer rows; at least 16.
+    """Return the default batch size: smaller for few rows, so that an epoch has enough steps.
 
     >>> batch_size(150), batch_size(1_500), batch_size(60_000)
     (16, 32, 256)
     """
-    return max(16, min(256, 1 << max(0, (rows // 40).bit_length() - 1)))
+    return max(SMALLEST_BATCH, min(BATCH, 1 << max(0, (rows // STEPS_PER_EPOCH).bit_length() - 1)))
 
 
 def epochs(rows: int, batch: int) -> int:
-    """Return the number of epochs that gives about 8,000 steps.
+    """Return the number of epochs that gives about `STEPS` steps.
 
     >>> epochs(4, 16), epochs(120, 16), epochs(60_000, 256)
     (1500, 1000, 34)
@@ -93,10 +97,6 @@ def learning_rate(spec: Spec) -> float:
     """
     widest = max((entry.width_in for entry in spec.entries), default=1)
     return RATE * min(1.0, math.sqrt(WIDE / max(widest, 1)))
-
-
-CHECKPOINTS = 25
-"""Once the interval between checkpoints grows, it is at most 1 / CHECKPOINTS of the steps so far."""
 
 
 @dataclass(frozen=True, kw_only=True)

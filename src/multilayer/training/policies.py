@@ -25,12 +25,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OptionError, unknown_name
+from ..runs.config import ON_SPIKE, OnSpike
 from ..runs.events import NO_MISTAKES, EpochEnd, Event
 
 
@@ -138,9 +139,6 @@ class Observer(Protocol):
 def any_measures(observers: Iterable[Observer]) -> bool:
     """Return whether an observer reads the engine. Observers of users may leave `measures` out."""
     return any(getattr(observer, "measures", False) for observer in observers)
-
-
-OnSpike = Literal["rollback", "stop", "ignore"]
 
 
 MIN_SPIKE_RATIO = 3.0
@@ -254,9 +252,8 @@ class Spikes(BasePolicy):
     """Detect a loss far above the last `window` losses. Roll back at most `most` times, then stop."""
 
     def __init__(self, *, on_spike: OnSpike = "rollback", most: int = 3, window: int = 64, width: float = 10.0) -> None:
-        choices = ("rollback", "stop", "ignore")
-        if on_spike not in choices:
-            raise OptionError(unknown_name("value of on_spike", on_spike, choices))
+        if on_spike not in ON_SPIKE:
+            raise OptionError(unknown_name("value of on_spike", on_spike, ON_SPIKE))
         self.on_spike, self.most, self.width = on_spike, most, width
         self.losses: deque[float] = deque(maxlen=window)
         self.norms: deque[float] = deque(maxlen=window)

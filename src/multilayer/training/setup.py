@@ -32,10 +32,10 @@ from ..models.trained_model import TrainedModel
 from ..nn import losses, schedules
 from ..nn.calibration import Calibration, calibrated, combined, ensemble_temperature, temperature
 from ..nn.losses import Loss
-from ..runs.config import Config
+from ..runs.config import CHECKPOINT_STEPS, Config, OnSpike
 from ..spec import Spec, networks
 from .plan import Plan, chosen_batch, with_defaults
-from .policies import EarlyStopping, NoMistakes, OnSpike, Plateau, Policy, Spikes, TimeLimit
+from .policies import EarlyStopping, NoMistakes, Plateau, Policy, Spikes, TimeLimit
 
 LOG_EVERY = 50
 """Steps between two `Progress` events."""
@@ -43,7 +43,6 @@ BYTES_PER_PARAMETER = 16
 """Bytes for the value, its gradient and two moments, in float32."""
 BYTES_PER_MEMBER = 1 << 16
 """Least memory of an ensemble member in addition to its parameters and row indices."""
-CHECKPOINT_STEPS = 500
 """Minimum number of steps between two checkpoints, unless the user sets the interval."""
 NOT_SEPARABLE = (
     "a single neuron learns only classes that a line or plane separates: add a hidden layer, such as 2-8:tanh-1"
@@ -356,10 +355,10 @@ def with_loader(config: Config, batch: int) -> Config:
 
 
 def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
-    """Return `spec`, checked against the data, or the plain network: 256 and 128 GELU units, dropout 0.1."""
+    """Return `spec`, checked against the data, or the plain network: GELU layers of the default widths."""
     outputs = encoding.outputs
     if spec is None:
-        return networks.mlp(encoding.inputs, (256, 128), outputs, activation="gelu", dropout=0.1)
+        return networks.mlp(encoding.inputs, d_out=outputs, activation="gelu", dropout=0.1)
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     inputs = encoding.inputs
     if spec.inputs != inputs:
