@@ -85,31 +85,53 @@ def core_of(tree: Path, commit: str) -> Path:
             raise SystemExit("the compiled module is not installed: run make first")
         return found[0]
     sources = "\n".join(git("rev-parse", f"{commit}:{path}") for path in CORE)
-    build = ROOT / "build/compare" / hashlib.sha256(sources.encode()).hexdigest()[:16]
-    if not (built := list(build.glob("_core*.so"))):
+    kept = ROOT / "build/compare" / hashlib.sha256(sources.encode()).hexdigest()[:16]
+    if not (built := list(kept.glob("_core*.so"))):
         print(f"building the compiled module of {commit} …", flush=True)
-        import cmake
-        import nanobind
-        import ninja
-
-        options = {
-            "CMAKE_BUILD_TYPE": "Release",
-            "SKBUILD_PROJECT_VERSION": "0.1.0",
-            "nanobind_DIR": nanobind.cmake_dir(),
-            "CMAKE_MAKE_PROGRAM": str(Path(ninja.BIN_DIR) / "ninja"),
-            "Python_EXECUTABLE": sys.executable,
-        }
-        flags = [f"-D{key}={value}" for key, value in options.items()]
-        tool = str(Path(cmake.CMAKE_BIN_DIR) / "cmake")
-        for command in (
-            [tool, "-G", "Ninja", "-S", str(tree), "-B", str(build), *flags],
-            [tool, "--build", str(build)],
-        ):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-        built = list(build.glob("_core*.so"))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{kept.name}-", dir=kept.parent) as temporary:
+            build_core(tree, build := Path(temporary) / "build")
+            keep_build(build, kept)
+        built = list(kept.glob("_core*.so"))
     return built[0]
+
+
+def build_core(tree: Path, build: Path) -> None:
+    """Build the compiled module of a worktree in the folder `build`."""
+    import cmake
+    import nanobind
+    import ninja
+
+    options = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "SKBUILD_PROJECT_VERSION": "0.1.0",
+        "nanobind_DIR": nanobind.cmake_dir(),
+        "CMAKE_MAKE_PROGRAM": str(Path(ninja.BIN_DIR) / "ninja"),
+        "Python_EXECUTABLE": sys.executable,
+    }
+    flags = [f"-D{key}={value}" for key, value in options.items()]
+    tool = str(Path(cmake.CMAKE_BIN_DIR) / "cmake")
+    for command in (
+        [tool, "-G", "Ninja", "-S", str(tree), "-B", str(build), *flags],
+        [tool, "--build", str(build)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+
+
+def keep_build(build: Path, kept: Path) -> None:
+    """Rename a finished build to `kept`. If another process has built the same module, its build is kept instead.
+
+    A folder without a module is what an interrupted build of an older version of this script left. It is replaced.
+    """
+    if kept.is_dir() and not any(kept.glob("_core*.so")):
+        shutil.rmtree(kept, ignore_errors=True)
+    try:
+        build.replace(kept)
+    except OSError:
+        if not any(kept.glob("_core*.so")):
+            raise
 
 
 def installed_cores(place: str) -> list[Path]:

@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
+from compare_commits import keep_build
 from compare_results import (
     DIFFERENT,
     RENAMED,
@@ -164,3 +165,22 @@ def test_files_of_one_side_and_failed_scenarios_are_differences(tmp_path: Path) 
 def test_the_key_map_has_known_sections() -> None:
     file = Path(__file__).parents[1] / "bench" / "renamed.json"
     Renames(**json.loads(file.read_text()))
+
+
+def test_a_build_replaces_what_an_interrupted_build_left_but_not_a_finished_one(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+
+    def build(name: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "_core.so").write_text(name)
+        return folder
+
+    kept.mkdir()
+    (kept / "CMakeCache.txt").touch()
+    keep_build(build("first"), kept)
+    assert [path.name for path in kept.iterdir()] == ["_core.so"]
+    keep_build(build("second"), kept)
+    assert (kept / "_core.so").read_text() == "first"
+    with pytest.raises(FileNotFoundError):
+        keep_build(tmp_path / "missing", tmp_path / "other")
