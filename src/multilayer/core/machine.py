@@ -88,8 +88,8 @@ class Machine:
 def measure(*, quick: bool = False, fresh: bool = False) -> Machine:
     """Measure this machine, or return the cached measurements.
 
-    `quick` takes a fifth of the time per rate, with one thread and with all, and has more noise. `fresh` ignores the
-    cache.
+    `quick` measures for a fifth of the time, with one thread and with all threads only. Its results have more noise.
+    `fresh` ignores the cache.
     """
     known = None if fresh else load_measured()
     if known is not None and known.quick <= quick:

@@ -15,7 +15,7 @@ from ..core.counts import Count
 if TYPE_CHECKING:
     from .count import Cost, Row
 
-_TERMS = 8  # longest sum that is written out; of a longer one, only the number of terms is given
+_TERMS = 8  # for a sum with more terms, only their number is shown
 
 LETTERS = {
     "B": "rows in a batch",

@@ -3,7 +3,7 @@
 A part of the summary is one of these:
 
 - a linear map, or another layer that mixes its inputs, with the activation after it
-- a layer that stands alone
+- any other layer
 - a residual block, with the parts inside it
 
 Equal parts in a row are merged into one part with `times`. Its parameters and FLOPs are the sums over all of them, so
@@ -66,7 +66,7 @@ class Part:
         return "" if self.activation is None else written(self.activation, self.d_out)
 
     def key(self) -> tuple[Any, ...]:
-        """Return a key that equal parts share. FLOPs are not in it: the first layer needs no gradient of its input."""
+        """Return a key that equal parts share. It has no FLOPs, because the first layer needs no input gradient."""
         activation = () if self.activation is None else (self.activation,)
         inner = tuple(part.key() for part in self.parts)
         return self.kind, self.label, self.detail, activation, self.d_in, self.d_out, self.parameters, self.times, inner

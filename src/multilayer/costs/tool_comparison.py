@@ -1,7 +1,7 @@
 """What other tools report for a network, and why it differs from our cost. None of them is imported.
 
 torchinfo, fvcore and thop look at one forward pass, module by module. They get the network that `to_torch` returns, in
-evaluation mode. A residual block is a module of the user, x + inner(x), which they look through. The FLOP counter of
+evaluation mode. A residual block is a module x + inner(x); the tools count the modules inside it. The FLOP counter of
 PyTorch counts operations. It gets the network that `build` returns.
 
 With B rows, I inputs, O outputs, n elements per row, and k parameters of a module:
@@ -10,7 +10,7 @@ With B rows, I inputs, O outputs, n elements per row, and k parameters of a modu
 |---|---|
 | torchinfo | mult-adds: B·k for every module, so B·(I·O + O) for a Linear, and γ and β of a norm once per row |
 | | forward/backward pass: 2·4·B·O bytes for a module with parameters, nothing for others |
-| | input: its bytes, and those of the Python object around them |
+| | input: its bytes, and the bytes of the Python object that contains it |
 | fvcore | MACs, called flops: B·I·O for a Linear without its bias |
 | | 5·B·n for LayerNorm and GroupNorm, 2·B·n for BatchNorm; nothing for RMSNorm and activations |
 | thop | MACs: B·I·O for a Linear without its bias |
@@ -41,7 +41,7 @@ _FLOAT = DTYPES["float32"]
 
 @dataclass(frozen=True, kw_only=True)
 class ToolLine:
-    """A number of a tool next to ours, and why they differ. None is unknown."""
+    """A number of a tool, our number, and why they differ. A number is None if it is unknown."""
 
     what: str
     figure: int | None
@@ -59,7 +59,7 @@ class ToolReport:
 
 
 def report(spec: Spec | str, tool: str, *, batch: int = 1) -> ToolReport:
-    """Return what a tool reports for a network, next to our cost.
+    """Return what a tool reports for a network, and the same numbers from our cost.
 
     >>> [(line.what, line.figure, line.ours) for line in report("10-11", "fvcore").lines]
     [('FlopCountAnalysis.total()', 110, 308), ('parameter_count()', 121, 121)]
@@ -82,12 +82,12 @@ class _Network:
         self.refused = _refused(self.modules, batch)
 
     def own(self, *kinds: type[Layer]) -> int:
-        """Return the number of parameters in modules of some kinds, or of all. Modules of torch share none."""
+        """Return the number of parameters in modules of the given kinds, by default of all kinds."""
         selected = kinds or (Layer,)
         return sum(size(entry.parameters) for entry in self.modules if isinstance(entry.layer, selected))
 
     def numbers(self, *kinds: type[Layer]) -> int:
-        """Return the number of outputs of the modules of some kinds."""
+        """Return the number of outputs of the modules of the given kinds."""
         return self.batch * sum(entry.d_out for entry in self.modules if isinstance(entry.layer, kinds))
 
     def activations(self, name: str) -> list[Entry]:
@@ -100,7 +100,7 @@ class _Network:
     def line(
         self, what: str, figure: int, ours: int | None, why: str, *, module: bool = True, runs: bool = True
     ) -> ToolLine:
-        """Return a line. Its figure is unknown if torch has no such modules, or cannot run them."""
+        """Return a line. Its figure is None if torch has no such modules, or cannot run them."""
         reason = (self.unknown if module else "") or (self.refused if runs else "")
         if reason:
             return ToolLine(what=what, figure=None, ours=ours, why=reason)
@@ -234,7 +234,7 @@ def _macs(network: _Network, *, charged: list[tuple[str, int]]) -> str:
 
 
 def _left_out(network: _Network, *, ours: str) -> str:
-    """Return the parts of our number except the matrix products. With these, they add up to it."""
+    """Return all parts of our number except the matrix products."""
     account, rows = network.account, network.account.layers
     forward = [(row.forward.bias, row.forward.activation, row.forward.other) for row in rows]
     backward = [(row.backward.db, row.backward.activation, row.backward.other) for row in rows]

@@ -9,14 +9,15 @@
     time       times of day                             time           hours; the day as (sin, cos)
     empty      missing values only                      drop
 
-(sin, cos) are those of 2π times the fraction of the year, week or day that has passed.
+(sin, cos) are the sine and cosine of 2π times the fraction of the year, week or day that has passed.
 
-Text is categorical if it has at most 20 different values, or at most 10,000 and at most half as many as there are
-training rows. If a data frame declares a column as categorical, its 10,000 most frequent values are used.
+Text is categorical if it has at most 20 different values. With n training rows, it is also categorical if it has at
+most 10,000 and at most n / 2 different values. If a data frame declares a column as categorical, its 10,000 most
+frequent values are used.
 
 At prediction, a column must have its family of training, or one that can be converted exactly: see `check_family`. A
-column without values is accepted as any family. A column of timestamps with a time zone accepts every time zone, but no
-timestamps without one, and the reverse. `type_inference` finds the types of text columns.
+column without values is accepted as any family. Timestamps must have a time zone if they had one in training, and no
+time zone otherwise; the zones may differ. `type_inference` finds the types of text columns.
 """
 
 from __future__ import annotations
@@ -282,7 +283,7 @@ def most_frequent(keys: Any, n: int) -> Any:
 
 
 def has_distinct_integers(column: Any) -> bool:
-    """Return whether a column of integers has different values, also those that are equal as floats."""
+    """Return whether a column of integers has different values, even if these are equal as floats."""
     column = plain(column)
     if not pa.types.is_integer(column.type):
         return False

@@ -26,7 +26,7 @@ from .inputs import check_numbers, from_dataset, length_of, unmasked
 from .names import explain_unknown
 
 ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
-"""A task to check options against if all rows have the same class."""
+"""The task for checking options if all rows have the same class."""
 
 
 class MLPClassifier(ClassifierMixin, BaseMLP):
@@ -69,7 +69,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
         Columns to treat as categories, whatever their values are: names, or numbers for the columns of an array. Text
         columns and columns with a categorical dtype are always categories.
     class_weight : "balanced" or dict, optional
-        Factors on the weights of the rows, by class.
+        Factor of the sample weights for each class.
     random_state : int, RandomState or None
         With a number, the result is reproducible for any number of threads.
     n_threads : int, optional
@@ -196,7 +196,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
         Raises
         ------
         OptionError
-            If `classes` differ from those of the first call, or the options ask for another network or loss.
+            If `classes` differ from those of the first call, or an option changes the network or the loss.
         DataError
             If the rows cannot be used.
 
@@ -294,7 +294,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
     # Labels
 
     def _labels(self, y: Any, table: Any) -> tuple[NDArray[Any], str]:
-        """Return y as class numbers, or as labels 0 and 1; and the task."""
+        """Return y as class numbers, or as 0 and 1 for each of several labels. Also return the task."""
         y = self._checked_y(y, table)
         if type_of_target(y, input_name="y") == "multilabel-indicator":
             self.classes_ = np.arange(y.shape[1])
@@ -414,7 +414,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
 
 
 def _checked_labels(labels: Any, name: str, *, each: str = "row") -> NDArray[Any]:
-    """Return labels as an array. Missing labels, and strings next to numbers, are errors. `each` names a value."""
+    """Return labels as an array. Raise an error for missing labels, and for strings mixed with numbers."""
     values = np.asarray(labels)
     # numpy converts a list of strings and numbers to strings
     given = np.asarray(labels, dtype=object) if isinstance(labels, list | tuple) else values

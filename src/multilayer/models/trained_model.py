@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 MAX_ROWS_PER_PASS = 4096
-"""Rows that go through the network in numpy at a time."""
+"""Number of rows in one numpy computation."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -356,7 +356,7 @@ class TrainedModel:
         metric : str, optional
             By default, accuracy for classes and R² for numbers.
         rounds : int
-            How often each column is shuffled.
+            Number of times that each column is shuffled.
 
         Returns
         -------
@@ -432,7 +432,7 @@ def _of_parts(tensors: Mapping[str, Array], meta: Mapping[str, Any], path: str) 
 
 
 def notes_of(rows: Sequence[Encoded]) -> tuple[Note, ...]:
-    """Return every note of rows that `TrainedModel.encode` made, each once."""
+    """Return the notes about rows that `TrainedModel.encode` encoded, without duplicates."""
     return tuple(dict.fromkeys(note for part in rows for note in part.notes))
 
 

@@ -34,10 +34,10 @@ infinitely many members plus noise, and T is extrapolated to less noise:
        difference of two members that both trained on the row, divided by √2. Fit 1/T for each. It decreases with noise.
     2. Fit a parabola of 1/T over the noise. Extrapolate to the noise of the mean output of M members, 1/M of that of
        one member (simulation extrapolation, Cook and Stefanski 1994).
-    3. The ensemble averages probabilities instead of outputs, which is less confident again. Choose T such that this
-       average is as confident on these rows as the mean output with its T. If the members contradict each other on some
-       rows, this T would be too low or not exist. So T is at least 0.9 times the T at which the two agree best by
-       cross-entropy.
+    3. The ensemble averages probabilities instead of outputs, which reduces its confidence further. Choose T such that
+       this average is as confident on these rows as the mean output with the T of step 2. If the members contradict
+       each other on some rows, this T would be too low or would not exist. So T is at least 0.9 times the T at which
+       the cross-entropy between the two is lowest.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class Calibration:
         return self if self.out_of_fold is None else replace(self, temperature=self.out_of_fold, out_of_fold=None)
 
     def interval(self, coverage: float, loss: Loss) -> tuple[Floats, Floats]:
-        """Return what to add to the lowest and to the highest output of each target, each (targets,).
+        """Return two offsets for each target: for its lowest and for its highest output. Both are (targets,).
 
-        A share `coverage` of new rows lies between the two.
+        A fraction `coverage` of new rows lies between the two sums.
         """
         if not 0 < coverage < 1:
             raise OptionError(f"coverage must be above 0 and below 1, got {coverage!r}")

@@ -2,8 +2,8 @@
 
     m = mean over members of link(zₘ/T)        softmax, sigmoid or exp; without a link m = mean zₘ, within its bounds
 
-`calibration.combined` returns the inverse of the link of m. Several targets are columns. Several quantiles of a target
-are an additional axis, as in `TrainedModel.predict`.
+`calibration.combined` returns the inverse of the link of m. Each target is a column. Several quantiles of a target are
+an additional axis, as in `TrainedModel.predict`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ POINTS = 120
 SCATTER = 500
 """Largest number of rows in a plot of predictions against targets."""
 SIMULATIONS = 200
-"""Number of draws for the calibration error that chance explains."""
+"""Number of random draws of the truth, for the calibration error of a perfectly calibrated model."""
 HISTOGRAM = 25
 """Number of bins of a histogram of errors."""
 

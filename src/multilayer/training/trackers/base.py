@@ -33,7 +33,7 @@ from ...runs.events import End, EpochEnd, Event, Measured, Message, Progress, Re
 
 
 class Tracker(ABC):
-    """Base class of trackers. Derive from it to add one. If it raises an error, only this tracker is dropped."""
+    """Base class of trackers. Subclass it to add a tracker. A tracker that raises an error is dropped."""
 
     name: str = "tracker"
     """Name in warnings."""

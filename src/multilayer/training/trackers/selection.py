@@ -22,7 +22,7 @@ TRACKERS: dict[str, type[Tracker]] = {
 
 
 def get(name: str, /, **where: Any) -> Tracker:
-    """Return the tracker with this name. Its library is imported now; its run starts with the training.
+    """Return the tracker with this name, and import its library. Its run starts when training starts.
 
     `where` are the arguments of its class, such as `folder` for TensorBoard, or `project` and `name`.
     """
@@ -43,9 +43,9 @@ def for_run(name: str, run: Path | None) -> Tracker:
 
 
 def adapt(given: Any) -> Tracker:
-    """Return a tracker for a name, a tracker, or a run, writer or logger of a tool, which is recognised by its methods.
+    """Return a tracker for a name or an object. The methods of an object show which tool it belongs to.
 
-    A run of the user is not ended.
+    An object is a tracker, or a run, writer or logger that the user created. Such a run is not ended.
     """
     if isinstance(given, str):
         return get(given)
