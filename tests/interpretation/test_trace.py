@@ -92,7 +92,7 @@ def test_every_number_equals_autograd(text: str, loss: str) -> None:
 def test_the_update_equals_that_of_torch(text: str, optimizer: str) -> None:
     model = ml.build(text, seed=1, dtype=torch.float64).eval()
     x, y = rows(model.spec, "mse")
-    found = ml.trace(model, x, y, loss="mse", optimizer=optimizer, rate=0.1)
+    found = ml.trace(model, x, y, loss="mse", optimizer=optimizer, learning_rate=0.1)
     stepper = OPTIMIZERS[optimizer](model.parameters())
     nn.functional.mse_loss(model(torch.from_numpy(x)), torch.from_numpy(y)).backward()
     stepper.step()

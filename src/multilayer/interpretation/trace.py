@@ -28,9 +28,10 @@ from ..core.formatting import count
 from ..errors import DataError
 from ..models.trained_model import TrainedModel
 from ..nn import losses, optimizers
-from ..nn.layers import Layer, Pass, Residual, named
-from ..nn.layers.base import Array, Tensors, part_of
+from ..nn.layers import Pass
+from ..nn.layers.base import Array
 from .float64_model import Answer, Float64Model, answered, encoded, to_float64
+from .passes import Gradients, backward_pass, forward_pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,7 +147,7 @@ def trace(
     member: int = 0,
     loss: str = "auto",
     optimizer: str = "sgd",
-    rate: float = 0.1,
+    learning_rate: float = 0.1,
     l2: float = 0.0,
 ) -> Trace:
     """Compute every z, a, δ, dW, db and update of one training step.
@@ -168,8 +169,8 @@ def trace(
         Name of the loss. ``"auto"`` is the loss of the trained model; for a network, the number of outputs decides.
     optimizer : str
         Optimizer of the update, which is its first step: its state is empty before.
-    rate : float
-        Learning rate.
+    learning_rate : float
+        Learning rate of the update.
     l2 : float
         Strength of L2 regularization.
 
@@ -204,12 +205,12 @@ def trace(
     caches: dict[str, Any] = {}
     found: dict[str, tuple[Any, Array]] = {}
     with np.errstate(over="ignore", invalid="ignore"):
-        z = _forward(network.spec.layers, inputs, places, run, "", found, caches)
+        z = forward_pass(network.spec.layers, inputs, places, run, found, caches)
         goal = _goal(targets, z, chosen)
         rows = chosen.rows(z, goal)
-        back: dict[str, tuple[Array, Array, dict[str, Array]]] = {}
-        _backward(network.spec.layers, chosen.slope(z, goal) / len(z), places, "", caches, back)
-    after = _updated(network, back, optimizers.get(optimizer), rate, l2)
+        back: dict[str, Gradients] = {}
+        backward_pass(network.spec.layers, chosen.slope(z, goal) / len(z), places, caches, back)
+    after = _updated(network, back, optimizers.get(optimizer), learning_rate, l2)
     steps = tuple(
         Step(
             name=entry.name,
@@ -277,34 +278,6 @@ def _goal(y: Any, z: Array, loss: losses.Loss) -> Any:
     if not fits:
         raise DataError(f"y must be {needed}, got shape {values.shape}")
     return values
-
-
-def _forward(
-    layers: tuple[Layer, ...], x: Any, p: Tensors, run: Pass, prefix: str, found: dict[str, Any], caches: dict[str, Any]
-) -> Any:
-    for name, layer in named(layers):
-        place, own = prefix + name, part_of(p, name)
-        if isinstance(layer, Residual):
-            y = x + _forward(layer.layers, x, own, run, f"{place}.", found, caches)
-        else:
-            y, caches[place] = layer.forward(x, own, run)
-        found[place] = (x, y)
-        x = y
-    return x
-
-
-def _backward(
-    layers: tuple[Layer, ...], dy: Array, p: Tensors, prefix: str, caches: dict[str, Any], back: dict[str, Any]
-) -> Array:
-    for name, layer in reversed(list(named(layers))):
-        place, own = prefix + name, part_of(p, name)
-        if isinstance(layer, Residual):
-            dx, grads = dy + _backward(layer.layers, dy, own, f"{place}.", caches, back), {}
-        else:
-            dx, grads = layer.backward(dy, caches[place], own)
-        back[place] = (dy, dx, grads)
-        dy = dx
-    return dy
 
 
 def _updated(
