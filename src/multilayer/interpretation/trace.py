@@ -31,7 +31,7 @@ from ..nn import losses, optimizers
 from ..nn.layers import Pass
 from ..nn.layers.base import Array
 from .float64_model import Answer, Float64Model, answered, encoded, to_float64
-from .passes import Gradients, backward_pass, forward_pass
+from .passes import Gradients, Values, backward_pass, forward_pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -203,7 +203,7 @@ def trace(
     places = network.places
     run = Pass(categories=network.spec.inputs.categories)
     caches: dict[str, Any] = {}
-    found: dict[str, tuple[Any, Array]] = {}
+    found: dict[str, Values] = {}
     with np.errstate(over="ignore", invalid="ignore"):
         z = forward_pass(network.spec.layers, inputs, places, run, found, caches)
         goal = _goal(targets, z, chosen)
