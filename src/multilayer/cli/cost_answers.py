@@ -66,7 +66,7 @@ def _headed(*columns: tuple[str, str]) -> Table:
 
 
 def largest_batch(limit: int, batch: int, safe: int, account: Account, spec: Spec) -> Answer:
-    """Return the answer for the largest batch: `batch` without, and `safe` with the temporary memory."""
+    """Return the answer for the largest batch: `batch` without temporary memory, and `safe` with it."""
     memory = account(spec, batch or 1).memory
     data = {"limit": limit, "batch": batch, "with_temporary": safe, "memory": memory.total}
     title = f"Largest batch within {limit:,} B ({size(limit)})"

@@ -45,7 +45,8 @@ EXAMPLES = (
 NOTE = """The first trial uses the defaults of the recipe. Ctrl-C stops the search. The same command with the same --run
 continues it, also with more --trials or another --time-limit.
 
-If a continued search finds a better trial, its run becomes FOLDER/best, and the run before it FOLDER/best-001."""
+FOLDER/best is the run of the best trial. If a continued search finds a better trial, the old run is renamed to
+FOLDER/best-001."""
 
 PLOT, BEST = "trials.svg", "best"
 _SEARCH, _FULL = "Search", "Final training"
@@ -133,8 +134,8 @@ def tune(
     embedding of numbers. Each trial trains one network on four fifths of the rows and measures the loss or --metric on
     the others. Trials that are worse than the median stop early.
 
-    FOLDER contains the search, a plot of the trials, and the run of the best in FOLDER/best. With --time-limit, the
-    numbers of epochs and members are reduced to fit.
+    FOLDER contains the search, a plot of the trials, and in FOLDER/best the run with the best options. With
+    --time-limit, the numbers of epochs and members are reduced so that the command ends in time.
     """
     from ..data import read
     from ..drawing.plots import check_path
@@ -201,7 +202,7 @@ def _in_full(
 ) -> Any:
     """Train the best configuration with all epochs and members, or with those that fit into the remaining time.
 
-    A run that was stopped is resumed. The run of an earlier best is renamed.
+    A run that was stopped is resumed. The run of a trial that is no longer the best is renamed.
     """
     from ..estimators.tuning import recipe_of
     from ..runs import RunFolder, next_number

@@ -360,8 +360,8 @@ class Log:
     """A file of lines that only grows.
 
     `append` passes a line to the system at once, so a killed process loses no line. `sync` waits for the disk, so a
-    power failure loses only lines after the last `sync`. Lines are complete: the incomplete last line of a killed
-    process is removed before the next line is written, and so is a line that was written in part.
+    power failure loses only lines after the last `sync`. The file contains complete lines only: an incomplete last
+    line is removed before the next line is written.
     """
 
     def __init__(self, path: Path) -> None:

@@ -11,7 +11,7 @@ row.
 | backward | `activation` | σ′ of the activation below the linear map, because its dA is multiplied by it |
 | backward | `other` | norms, gates, gradients of learned activations |
 
-An activation keeps its own σ′ if it is the output or has its own row: no linear map above it takes it.
+An activation counts its own σ′ if it is the output of the network or has its own row.
 
 In the `textbook` convention, the first layer has dA, and σ′ costs one FLOP. In the `actual` convention, a layer has dA
 only if a layer below it has parameters, and σ′ costs what its formula needs.

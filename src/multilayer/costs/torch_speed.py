@@ -138,7 +138,7 @@ def _graph(parts: Sequence[Part]) -> Callable[[], Any]:
 def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> SpeedCalibration:
     """Measure the speed of PyTorch for everything in a network: products, layers, loss and update."""
     chosen = losses.of(loss, spec.d_out)
-    # This network is too small to take time. What its step takes beyond its parts is the constant of every step.
+    # This network is tiny. The time of its step, minus the time of its parts, is the constant time of every step.
     small = Spec.parse(f"2-2-{2 * chosen.per_target}")
     step = _Step(small, batch=2, optimizer=optimizer, loss=loss)
     parts = [unit for some in (*units(spec).values(), *units(small).values()) for unit in some]

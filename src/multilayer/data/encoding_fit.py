@@ -29,7 +29,7 @@ ROW_NUMBER_NAMES = {"id", "index", "row", "rownames", "rowid", "row_id", "unname
 
 ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
 NO_VARIATION = ("constant", "empty", ROUNDED)
-"""Reasons for dropping a column. If no other column is left, a column dropped for one of them is kept first."""
+"""Reasons for dropping a column that has no information. If all columns were dropped, such a column is kept first."""
 ROW_NUMBERS = "row numbers"
 DROPPED = "columns dropped: "
 DROPPED_BY_USER = "asked for"
@@ -42,8 +42,8 @@ NO_UNIT = float(np.finfo(np.float64).max)
 ANY_VALUE = (-NO_UNIT, NO_UNIT)
 """Range of a number for which no value is far from the training rows."""
 FEWEST_FOR_RANGE = 10
-"""Smallest number of different values whose range is stored. New rows are often outside the range of fewer values,
-such as flags and small counts."""
+"""A range is stored only for columns with at least this many different values. In other columns, such as flags and
+small counts, new values outside the range are common."""
 SAMPLE_FOR_RANGE = 1000
 """Rows in which different values are counted."""
 BLOCK_SIZE = 1 << 18
@@ -69,8 +69,8 @@ def fit(
     Constant columns are dropped, unless `network` takes exactly as many inputs as there are with them.
 
     If no column can be used, an error is raised. With `keep_constant`, one column is kept as an input that is always 0,
-    so that every prediction is the same. "all" keeps every constant column, because rows of later pieces may vary: it
-    has no effect on predictions until `with_variation` sees another value.
+    so that every prediction is the same. "all" keeps every constant column, because the column may vary in later rows.
+    It has no effect on predictions until `with_variation` is called with another value.
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))

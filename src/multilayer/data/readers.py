@@ -42,7 +42,7 @@ from .text_files import SNIFFED, first_line, read_csv, read_json_lines
 from .type_inference import Hints, convert_text, is_text
 
 WIDE = 64
-"""A frame with at least this many columns of one number type is read as one block, which is faster but copies."""
+"""A frame with at least this many columns of the same number type is read as one array. This is faster, but copies."""
 CHUNK = 1 << 24
 """Bytes of a gzipped file that are decompressed at a time."""
 NAMED = 5
@@ -350,7 +350,7 @@ def _plain_number(kind: Any) -> bool:
 
 
 def _block(frame: Any) -> NDArray[Any] | None:
-    """Return a frame as one array, if all columns have the same number type, also after nulls became NaN."""
+    """Return a frame as one array, or None if the number types of the columns differ or nulls change them."""
     kinds = set(frame.schema.values())
     kind = kinds.pop()
     if kinds or not kind.is_numeric() or kind.is_decimal():

@@ -23,7 +23,7 @@ from ..core.sparse import Sparse, rows_of
 from ..errors import DataError, unknown_name
 
 pc: Any = pyarrow.compute
-"""Arrow's compute functions. Their type is Any because Arrow creates them at import, unknown to type checkers."""
+"""Arrow's compute functions. Arrow creates them at import, so type checkers do not know them."""
 
 Rows = NDArray[np.int64]
 Matrix = NDArray[Any]

@@ -10,11 +10,11 @@
 The task is inferred as follows:
 
 - Text, booleans and categories are classes.
-- Two different whole numbers are classes. So are up to 20, if there are at least five rows per value on average.
+- Whole numbers are classes if there are two different values, or up to 20 with at least five rows per value on average.
 - Other numbers are a regression.
 
-Classes are sorted. The second of two classes is the positive one. With a loss other than cross_entropy, more than two
-classes have one output each, 0 or 1.
+Classes are sorted. The second of two classes is the positive one. With more than two classes and a loss other than
+cross_entropy, each class has an output with the target 0 or 1.
 
 Targets of a regression are standardised with the training rows: (y − mean)/std. For a loss with the link exp (poisson),
 where y must not be negative, they are y/mean, so that an output of 0 is the mean.
@@ -167,7 +167,7 @@ def _one_of_two(found: tuple[Class, ...]) -> bool:
 
 
 def check_loss(table: Table, task: Task, loss: str) -> None:
-    """Raise an error if numbers were inferred to be classes, but the loss of the user is for numbers."""
+    """Raise an error if numbers were inferred to be classes, but the user set a loss for numbers."""
     if not task.classifies or losses.get(loss).link not in (None, "exp"):
         return
     for name, found in zip(task.names, task.classes, strict=True):

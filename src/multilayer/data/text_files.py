@@ -1,9 +1,9 @@
 """Read CSV, TSV and JSON lines with Arrow's parsers. This module determines their options and checks the file.
 
-    delimiter       , ; tab or |, whichever gives the first records the most equal numbers of values
+    delimiter       , ; tab or |: the one for which the numbers of values in the first records differ least
     header          the first record; names must not be empty, and must be distinct. A first column without a name that
-                    only numbers the rows is ignored: pandas writes its index so
-    decimal comma   if the delimiter is ; or tab, columns contain numbers such as 1,5 and no column one such as 1.5
+                    only numbers the rows is ignored, because pandas writes its index in this form
+    decimal comma   if the delimiter is ; or tab, a column contains numbers such as 1,5, and no column has 1.5
     types           as in `type_inference`, over the whole file; at prediction, columns that were text stay text
 
 A file must be UTF-8 without NUL bytes. A byte order mark is skipped.

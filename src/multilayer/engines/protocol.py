@@ -222,7 +222,7 @@ class Engine(Protocol):
         ...
 
     def load(self, state: State) -> None:
-        """Set the state. StateError if it belongs to another network or optimizer."""
+        """Set the state. Raise StateError if it belongs to another network or optimizer."""
         ...
 
     def stop(self) -> None:
