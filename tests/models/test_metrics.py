@@ -40,6 +40,7 @@ def test_binary(weight: Any) -> None:
         "balanced_accuracy": theirs.balanced_accuracy_score(truth, given, sample_weight=weight),
         "log_loss": theirs.log_loss(truth, p, sample_weight=weight),
         "auc": theirs.roc_auc_score(truth, p, sample_weight=weight),
+        "average_precision": theirs.average_precision_score(truth, p, sample_weight=weight),
         "f1": theirs.f1_score(truth, given, sample_weight=weight),
     }
     assert found == pytest.approx(expected, rel=1e-12)
@@ -58,6 +59,7 @@ def test_multiclass(weight: Any) -> None:
         "balanced_accuracy": theirs.balanced_accuracy_score(y, given, sample_weight=weight),
         "log_loss": theirs.log_loss(y, p, sample_weight=weight),
         "auc": np.mean(one_by_one),
+        "average_precision": theirs.average_precision_score(y, p, sample_weight=weight),
         "f1": theirs.f1_score(y, given, average="macro", sample_weight=weight),
     }
     assert every(MULTI, y, z, "cross_entropy", weight) == pytest.approx(expected, rel=1e-12)
@@ -73,6 +75,7 @@ def test_multilabel(weight: Any) -> None:
         "accuracy": 1 - theirs.hamming_loss(y, p > 0.5, sample_weight=weight),
         "log_loss": np.mean([theirs.log_loss(y[:, i], p[:, i], sample_weight=weight) for i in range(2)]),
         "auc": theirs.roc_auc_score(y, p, average="macro", sample_weight=weight),
+        "average_precision": theirs.average_precision_score(y, p, average="macro", sample_weight=weight),
         "f1": theirs.f1_score(y, p > 0.5, average="macro", sample_weight=weight),
     }
     assert every(LABELS, y, z, "binary_cross_entropy", weight) == pytest.approx(expected, rel=1e-12)
@@ -123,10 +126,31 @@ def test_the_median_needs_no_other_level() -> None:
 
 @pytest.mark.parametrize("weight", WEIGHTS, ids=["plain", "weighted"])
 @pytest.mark.parametrize("levels", [1, 2, 5, 1000])
-def test_auc_where_scores_are_equal(levels: int, weight: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("auc", theirs.roc_auc_score), ("average_precision", theirs.average_precision_score)],
+    ids=["auc", "average precision"],
+)
+def test_areas_where_scores_are_equal(name: str, function: Any, levels: int, weight: Any) -> None:
     y, z = RNG.integers(0, 2, (N, 1)).astype(float), RNG.integers(0, levels, (N, 1)) / 100
-    found = metrics.measure(BINARY, y, z, loss="binary_cross_entropy", weight=weight, names=["auc"])
-    assert found["auc"] == pytest.approx(theirs.roc_auc_score(y[:, 0], z[:, 0], sample_weight=weight), rel=1e-12)
+    found = metrics.measure(BINARY, y, z, loss="binary_cross_entropy", weight=weight, names=[name])
+    assert found[name] == pytest.approx(function(y[:, 0], z[:, 0], sample_weight=weight), rel=1e-12)
+
+
+def test_average_precision_of_classes_without_a_row_and_of_rows_without_weight() -> None:
+    y, z = np.array([0, 0, 3, 3]), RNG.normal(size=(4, 4))
+    task = Task(kind="multiclass", names=("y",), classes=((0, 1, 2, 3),))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    present = [theirs.average_precision_score(y == c, p[:, c]) for c in (0, 3)]
+    assert every(task, y, z, "cross_entropy", None)["average_precision"] == pytest.approx(np.mean(present))
+    score, yes = np.array([[3.0], [2.0], [1.0]]), np.array([[0.0], [1.0], [0.0]])
+    weight = np.array([0.0, 1.0, 1.0])  # the row with the highest score does not count
+    assert every(BINARY, yes, score, "binary_cross_entropy", weight)["average_precision"] == 1
+
+
+def test_metrics_are_shown_in_one_order() -> None:
+    found = every(BINARY, np.array([[1.0], [0.0]]), np.zeros((2, 1)), "binary_cross_entropy", None)
+    assert list(metrics.shown(dict(sorted(found.items())))) == list(found)
 
 
 def test_classes_that_are_never_predicted_or_never_true() -> None:
@@ -156,9 +180,15 @@ assert not {"sklearn", "scipy"} & set(sys.modules)
 def test_metrics_without_a_value_are_nan() -> None:
     one = metrics.measure(BINARY, np.zeros((4, 1)), RNG.normal(size=(4, 1)), loss="binary_cross_entropy")
     assert math.isnan(one["auc"])
+    none = metrics.measure(
+        BINARY, np.zeros((4, 1)), RNG.normal(size=(4, 1)), loss="binary_cross_entropy", names=["average_precision"]
+    )
+    assert math.isnan(none["average_precision"])
     assert not math.isnan(one["accuracy"])
     y, z = np.array([[0.0], [1.0], [0.0]]), np.array([[0.5], [math.nan], [0.0]])
-    assert math.isnan(metrics.measure(BINARY, y, z, loss="binary_cross_entropy", names=["auc"])["auc"])
+    areas = ["auc", "average_precision"]
+    found = metrics.measure(BINARY, y, z, loss="binary_cross_entropy", names=areas)
+    assert all(math.isnan(found[name]) for name in areas)
     unseen = np.array([1.0, 0.0, 1.0])
     z[1] = 1.0
     found = metrics.measure(BINARY, y, z, loss="binary_cross_entropy", names=["auc"], weight=unseen)

@@ -5,6 +5,8 @@
     balanced_accuracy   classes            recall, averaged over the classes
     log_loss            classes, labels    −log of the probability of the true class; lower is better
     auc                 classes, labels    area under the ROC curve; with more than two classes, the mean of one-vs-rest
+    average_precision   classes, labels    Σ (Rᵢ − Rᵢ₋₁)·Pᵢ over the thresholds, with precision P and recall R; with more than
+                                           two classes, the mean of one-vs-rest
     f1                  classes, labels    F1 of the positive class; with more than two classes, the mean over classes
     rmse, mae           numbers            error in the units of the target, averaged over targets; lower is better
     r2                  numbers            1 − squared error / variance, averaged over targets
@@ -69,13 +71,26 @@ def balanced_accuracy(truth: Array, p: Floats, weight: Floats) -> float:
 
 
 def auc(truth: Array, p: Floats, weight: Floats) -> float:
+    sides = one_against_rest(truth, p, weight)
+    areas = [area_under_curve(score, yes, no) for score, yes, no in sides if yes.sum() > 0 and no.sum() > 0]
+    return float(np.mean(areas)) if areas else float("nan")
+
+
+def average_precision(truth: Array, p: Floats, weight: Floats) -> float:
+    found = [mean_precision(score, yes, no) for score, yes, no in one_against_rest(truth, p, weight) if yes.sum() > 0]
+    return float(np.mean(found)) if found else float("nan")
+
+
+def one_against_rest(truth: Array, p: Floats, weight: Floats) -> list[tuple[Floats, Floats, Floats]]:
+    """Return the score, the weights of the rows in the class, and the weights of the others: per class (N), (N), (N).
+
+    Two classes have one such triple, that of the second class.
+    """
     several = truth if truth.ndim == 2 else truth[:, None] == np.arange(p.shape[1])  # (N, C)
     if truth.ndim == 1 and p.shape[1] == 2:
         several, p = several[:, 1:], p[:, 1:]
     yes, no = weight[:, None] * several, weight[:, None] * (1 - several)  # (N, C)
-    both = (yes.sum(0) > 0) & (no.sum(0) > 0)
-    areas = [area_under_curve(p[:, i], yes[:, i], no[:, i]) for i in np.flatnonzero(both)]
-    return float(np.mean(areas)) if areas else float("nan")
+    return [(p[:, i], yes[:, i], no[:, i]) for i in range(p.shape[1])]
 
 
 def area_under_curve(score: Floats, yes: Floats, no: Floats) -> float:
@@ -85,10 +100,28 @@ def area_under_curve(score: Floats, yes: Floats, no: Floats) -> float:
     """
     if np.isnan(score).any():
         return float("nan")
-    ranked, rank = np.unique(score, return_inverse=True)
-    above, level = (np.bincount(rank, weights=side, minlength=len(ranked)) for side in (yes, no))
+    above, level = _by_score(score, yes, no)
     below = np.cumsum(level) - level / 2
     return float((above * below).sum() / (above.sum() * level.sum()))
+
+
+def mean_precision(score: Floats, yes: Floats, no: Floats) -> float:
+    """Return the precision at each score as the threshold, averaged over the positive rows.
+
+    `yes` and `no` are the weights of each row in the two groups.
+    """
+    if np.isnan(score).any():
+        return float("nan")
+    hits, alarms = (side[::-1] for side in _by_score(score, yes, no))  # from the highest score
+    precision = np.divide(np.cumsum(hits), np.cumsum(hits + alarms), out=np.zeros_like(hits), where=hits > 0)
+    return float((hits * precision).sum() / hits.sum())
+
+
+def _by_score(score: Floats, yes: Floats, no: Floats) -> tuple[Floats, Floats]:
+    """Return the total weight of both groups at each distinct score, in ascending order."""
+    ranked, rank = np.unique(score, return_inverse=True)
+    above, level = (np.bincount(rank, weights=side, minlength=len(ranked)) for side in (yes, no))
+    return above, level
 
 
 def f1(truth: Array, p: Floats, weight: Floats) -> float:
@@ -135,6 +168,7 @@ METRICS: dict[str, Metric] = {
         Metric(name="balanced_accuracy", function=balanced_accuracy, tasks=CLASSES),
         Metric(name="log_loss", function=log_loss, tasks=LABELS, better="lower"),
         Metric(name="auc", function=auc, tasks=LABELS),
+        Metric(name="average_precision", function=average_precision, tasks=LABELS),
         Metric(name="f1", function=f1, tasks=LABELS),
         Metric(name="rmse", function=rmse, tasks=NUMBERS, better="lower"),
         Metric(name="mae", function=mae, tasks=NUMBERS, better="lower"),
@@ -150,7 +184,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "multioutput": ("rmse", "mae", "r2"),
 }
 """Metrics of each task that are measured by default."""
-MAY_LACK = ("auc", "r2")
+MAY_LACK = ("auc", "average_precision", "r2")
 """Metrics that are NaN for rows of a single class or value. Other metrics are NaN only if the network diverged."""
 
 
@@ -174,12 +208,13 @@ def fitting(name: str, task: Task) -> Metric:
 
 
 def shown(found: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics without those that are NaN because the rows have a single class or value.
+    """Return the metrics in the order of `METRICS`, without those that are NaN because the rows have a single class.
 
-    >>> shown({"accuracy": 1.0, "auc": float("nan")})
-    {'accuracy': 1.0}
+    >>> shown({"log_loss": 0.5, "auc": float("nan"), "accuracy": 1.0})
+    {'accuracy': 1.0, 'log_loss': 0.5}
     """
-    return {name: value for name, value in found.items() if not (name in MAY_LACK and math.isnan(value))}
+    ordered = [name for name in METRICS if name in found] + [name for name in found if name not in METRICS]
+    return {name: found[name] for name in ordered if not (name in MAY_LACK and math.isnan(found[name]))}
 
 
 def names_for(task: Task) -> tuple[str, ...]:

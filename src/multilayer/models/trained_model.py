@@ -113,7 +113,7 @@ class TrainedModel:
     >>> model.predict_proba([[5.1, 3.5, 1.4, 0.2]]).shape
     (1, 3)
     >>> sorted(model.evaluate("iris"))
-    ['accuracy', 'auc', 'balanced_accuracy', 'f1', 'log_loss']
+    ['accuracy', 'auc', 'average_precision', 'balanced_accuracy', 'f1', 'log_loss']
     """
 
     members: tuple[Member, ...]

@@ -54,6 +54,7 @@ WORDS = {
     "balanced_accuracy": "balanced accuracy",
     "log_loss": "log loss",
     "auc": "area under the ROC curve",
+    "average_precision": "average precision",
     "f1": "F1",
     "rmse": "root mean squared error",
     "mae": "mean absolute error",
