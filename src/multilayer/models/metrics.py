@@ -5,8 +5,8 @@
     balanced_accuracy   classes            recall, averaged over the classes
     log_loss            classes, labels    −log of the probability of the true class; lower is better
     auc                 classes, labels    area under the ROC curve; with more than two classes, the mean of one-vs-rest
-    average_precision   classes, labels    Σ (Rᵢ − Rᵢ₋₁)·Pᵢ over the thresholds, with precision P and recall R; with more than
-                                           two classes, the mean of one-vs-rest
+    average_precision   classes, labels    precision at each positive row as the threshold, averaged over these rows;
+                                           with more than two classes, the mean of one-vs-rest
     f1                  classes, labels    F1 of the positive class; with more than two classes, the mean over classes
     rmse, mae           numbers            error in the units of the target, averaged over targets; lower is better
     r2                  numbers            1 − squared error / variance, averaged over targets
@@ -121,7 +121,7 @@ def _by_score(score: Floats, yes: Floats, no: Floats) -> tuple[Floats, Floats]:
     """Return the total weight of both groups at each distinct score, in ascending order."""
     ranked, rank = np.unique(score, return_inverse=True)
     above, level = (np.bincount(rank, weights=side, minlength=len(ranked)) for side in (yes, no))
-    return above, level
+    return above.astype(np.float64), level.astype(np.float64)
 
 
 def f1(truth: Array, p: Floats, weight: Floats) -> float:
