@@ -117,7 +117,7 @@ def test_elapsed_time_is_not_planned(elapsed: float, epochs: int, monkeypatch: p
 
 def test_a_limit_that_is_too_short_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "^time_limit must be enough to prepare, start and evaluate 50 members, got 0.5 s: "
-    with pytest.warns(UserWarning, match=text + ".*for an epoch, or ask for fewer members$"):
+    with pytest.warns(UserWarning, match=text + ".*for an epoch, or set fewer members$"):
         plan = planned(0.5, Costs(0.25, 0.01, 0.05), monkeypatch, elapsed=0.3, ensemble=50)
     assert (plan.ensemble, plan.epochs, plan.epoch_rows) == (50, 1, 256)
     planned(0.5, Costs(0.01, 0.01, 0.0), monkeypatch, elapsed=0.06, preparing=0.02, fewer=True)
@@ -223,7 +223,7 @@ def test_the_clock_begins_when_fit_is_called(monkeypatch: pytest.MonkeyPatch) ->
     few = "time_limit of 50 s was enough for only 1 step, so the model has hardly been trained"
     with pytest.warns(UserWarning, match=few):
         done = fit("3-4-1", (X, Y), epochs=1000, time_limit=50.0, quiet=True)
-    assert (done.end.step, done.end.reason) == (1, "the time limit of 50 s is up")
+    assert (done.end.step, done.end.reason) == (1, "the time limit of 50 s was reached")
     with pytest.warns(UserWarning, match=few), pytest.warns(UserWarning, match="must be enough to prepare, start"):
         model = ml.MLPRegressor(time_limit=50.0, ensemble=1, hidden=(4,), random_state=0).fit(X, Y)
     assert model.n_iter_ == 1

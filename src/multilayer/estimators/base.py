@@ -1,6 +1,7 @@
 """The common part of both estimators: options, checks of the data, and training.
 
-The recipe chooses options that are None. Fitting does not change an option; the chosen values are in `config_`.
+The recipe chooses a value for each option that is None. Fitting does not change the options. The chosen values are in
+`config_`.
 """
 
 from __future__ import annotations
@@ -450,7 +451,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
 
 
 def _other_network(before: TrainedModel, error: OtherNetwork) -> str:
-    """Return the error message of a warm start whose options ask for another network than the current one."""
+    """Return the error message of a warm start with options for another network than the current one."""
     if before.spec.inputs != error.spec.inputs:
         remedy = "fit on columns that give the same inputs"
     elif before.spec != error.spec:

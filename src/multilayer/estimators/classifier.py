@@ -32,8 +32,8 @@ ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
 class MLPClassifier(ClassifierMixin, BaseMLP):
     """Classify the rows of a table with an ensemble of neural networks.
 
-    The probabilities of the members are averaged and calibrated. The recipe chooses options that are None, so no
-    option is needed.
+    The probabilities of the members are averaged and calibrated. No option is required: the recipe chooses a value for
+    each option that is None.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
         ``"auto"``: each member holds out a different part. A fraction: all members hold out the same rows. None: no
         rows are held out. Pass separate rows to `fit` as `X_val` and `y_val`.
     time_limit : float, optional
-        Seconds for the whole fit. The number of epochs and members is chosen to fit.
+        Seconds for the whole fit. The numbers of epochs and members are chosen so that the fit ends in time.
     epochs : int, optional
         Number of passes over the rows.
     patience : int, optional
@@ -73,7 +73,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
     random_state : int, RandomState or None
         With a number, the result is reproducible for any number of threads.
     n_threads : int, optional
-        Number of threads. By default, all cores are used if it is faster.
+        Number of threads. By default, all cores are used if that is faster.
     device : str, optional
         ``"cpu"`` or ``"cuda"``.
     verbose : bool or "auto"

@@ -81,10 +81,10 @@ class FittedMixin:
     def feature_importances_(self) -> NDArray[np.float64]:
         """Permutation importance of each column of X, measured on held-out rows.
 
-        The importance is how much the accuracy (for numbers, R²) decreases if the values of a column are shuffled, on
-        average over five shuffles and at most 1,000 held-out rows. In an ensemble,
-        each row is predicted by the members that did not train on it. Columns that were dropped have importance 0. A
-        useless column may have a value below 0. Columns with the same information share their importance.
+        The importance is how much the accuracy (for numbers, R²) decreases if the values of a column are shuffled. It
+        is the average over five shuffles of at most 1,000 held-out rows. In an ensemble, each row is predicted by the
+        members that did not train on it. Columns that were dropped have importance 0. A useless column may have a value
+        below 0. Columns with the same information share their importance.
 
         The values are computed at first use, which may take some seconds. The rows are not part of a pickle, so use
         the attribute before pickling, or use `model_.importance(data)`, which works on any rows with a target.
@@ -156,7 +156,7 @@ class FittedMixin:
         Raises
         ------
         OptionError
-            If the file contains a regressor and this class is a classifier, or the other way round.
+            If the file contains a regressor and this class is a classifier, or vice versa.
         FileError
             If the file is damaged or is not a model.
         """

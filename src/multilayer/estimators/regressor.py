@@ -25,7 +25,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
     """Predict numbers from the rows of a table with an ensemble of neural networks.
 
     The predictions of the members are averaged. Prediction intervals come from the errors on rows that the members did
-    not train on. The recipe chooses options that are None, so no option is needed.
+    not train on. No option is required: the recipe chooses a value for each option that is None.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
         Raises
         ------
         OptionError
-            If the options ask for another network or loss than the first call.
+            If an option changes the network or the loss after the first call.
         DataError
             If the rows cannot be used.
 

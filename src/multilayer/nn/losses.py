@@ -102,7 +102,7 @@ def cross_entropy(label_smoothing: float = 0.0) -> Loss:
 
 
 def focal(gamma: float = 2.0) -> Loss:
-    """Cross-entropy in which rows that are already right count less (Lin et al. 2017)."""
+    """Cross-entropy with lower weights for rows that are already classified correctly (Lin et al. 2017)."""
     require("gamma", gamma, gamma >= 0, "at least 0")
 
     def targets(z: Array, y: Targets) -> Array:
@@ -207,7 +207,7 @@ def quantile(*q: float) -> Loss:
     for level in levels:
         require("q", level, 0 < level < 1, "above 0 and below 1")
     if list(levels) != sorted(set(levels)):
-        raise OptionError(f"quantiles must rise, got {', '.join(f'{level:g}' for level in levels)}")
+        raise OptionError(f"quantiles must increase, got {', '.join(f'{level:g}' for level in levels)}")
     Q = len(levels)
 
     def parts(z: Array, y: Targets) -> tuple[Array, Array]:

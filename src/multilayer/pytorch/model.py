@@ -200,7 +200,7 @@ def to_sequential(model: Model) -> nn.Sequential:
 def from_torch(module: nn.Module) -> Model:
     """Convert an `nn.Sequential` to a `Model` with copies of its weights.
 
-    Frozen parameters (`requires_grad`) and modules in evaluation mode stay so.
+    Frozen parameters (`requires_grad=False`) stay frozen, and modules in evaluation mode stay in evaluation mode.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ skipped with a note to the user.
 Deleting: a new checkpoint of kind `last` deletes the others except
 
 - the newest two of kind `last`,
-- the newest of kind `best`, and those that were the newest `best` at these two.
+- the newest of kind `best`, and the newest of kind `best` at the time of each of these two.
 
 It also deletes checkpoints of later steps, which are superseded. A new `best` deletes nothing, because it may be older
 than the `last` checkpoint of an interrupted run. Resuming a run deletes the files that a new `last` would delete,

@@ -82,8 +82,8 @@ class Progress(Event):
 class EpochEnd(Event):
     """The end of an epoch.
 
-    `seconds` are those of training without evaluation. `gradient_norm` is the mean over the steps; old logs do not have
-    it. `metrics` are the metrics on the validation rows by name.
+    `seconds` is the training time, without the evaluation. `gradient_norm` is the mean over the steps; old logs do not
+    have it. `metrics` are the metrics on the validation rows by name.
     """
 
     event: ClassVar[str] = "epoch"

@@ -31,8 +31,8 @@ digits of its QR factorization depend on the linear algebra library.
 
 Each unit then has its kink within the data, for any scale of the columns. If the inputs of a unit do not vary, it is
 scaled for independent inputs of variance 1. Layers inside residual blocks and all other tensors keep their usual
-values, with one exception: the frequencies of a periodic embedding for a feature with few values and many rows for each
-(a code, a month, a grade). Every other frequency is then large enough to separate neighbouring values.
+values, with one exception: the periodic embedding of a feature with few values and many rows per value, such as a code,
+a month or a grade. Half of its frequencies are increased, so that they separate neighboring values.
 """
 
 from __future__ import annotations

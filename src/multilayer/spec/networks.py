@@ -143,8 +143,8 @@ def _require_norm(norm: str) -> None:
 def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
     """Describe a network without hidden layers.
 
-    The loss decides what it is: linear regression with ``"mse"``, logistic regression with ``"binary_cross_entropy"``,
-    softmax regression with ``"cross_entropy"``.
+    The loss determines the model: linear regression with ``"mse"``, logistic regression with
+    ``"binary_cross_entropy"``, softmax regression with ``"cross_entropy"``.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def residual_mlp(
 ) -> Spec:
     """Describe a residual network with pre-normalization.
 
-    A linear map to the hidden width, blocks of x + f(norm(x)), and a linear output layer. f is
+    The network consists of a linear map to the hidden width, blocks x + f(norm(x)), and a linear output layer. f is a
     `feed_forward_block`.
 
     Parameters

@@ -142,27 +142,27 @@ def any_measures(observers: Iterable[Observer]) -> bool:
 
 
 MIN_SPIKE_RATIO = 3.0
-"""Smallest ratio of the loss of a spike to the largest of the last losses."""
+"""A loss is a spike only if it is at least this many times the largest of the last losses."""
 
 MIN_SPIKE_TO_INITIAL = 0.5
-"""Smallest ratio of the loss of a spike to the initial loss. A single hard batch of a network that has nearly learned
-its task stays below it."""
+"""A loss is a spike only if it is at least this many times the initial loss. The loss of a single hard batch, in a
+network that has nearly learned its task, is lower."""
 
 IMMEDIATE_SPIKE_TO_INITIAL = 10.0
-"""Ratio to the initial loss from which a single step is a spike."""
+"""A single step is a spike if its loss is at least this many times the initial loss."""
 
 SMALL_RATE = 0.1
-"""Fraction of the peak learning rate below which the schedule explains a flat loss."""
+"""A flat loss is not reported if the learning rate is below this fraction of its peak: the schedule is the cause."""
 
 NEARLY_ZERO = 0.01
-"""Fraction of the first loss below which changes of the training loss are not reported."""
+"""A flat training loss is not reported if it is below this fraction of the first loss."""
 
 UNSTEADY = 0.4
-"""Fraction of epochs with a rising loss from which the loss of a plateau counts as unsteady."""
+"""The loss of a plateau goes up and down if it rises in at least this fraction of the epochs."""
 
 MIN_SPIKE_STEPS = 3
-"""Number of consecutive steps above the limit that are a spike if the ratio to the initial loss is lower. A single
-batch with outliers is not a spike."""
+"""With a lower loss, this number of consecutive steps must exceed the limit. A single batch with outliers is not a
+spike."""
 
 
 class BasePolicy:
@@ -336,7 +336,7 @@ class Plateau(BasePolicy):
     `rates` are the learning rates at the end of each epoch. If they come in cycles, the loss rises and falls with them,
     so whole cycles are compared, of at least `epochs` epochs together. Otherwise the means of the two halves of the
     last epochs are compared, once the rate has reached its peak. A loss that is below `NEARLY_ZERO` times the loss of
-    the first epoch is not a plateau: it has nothing left to gain.
+    the first epoch is not a plateau, because it cannot decrease much further.
     """
 
     def __init__(
@@ -432,7 +432,7 @@ class TimeLimit(BasePolicy):
     def watch(self, steps: Steps) -> Found | None:
         if time.monotonic() - self.started < self.seconds:
             return None
-        return Found(place=len(steps.loss) - 1, action=Stop(reason=f"{self.reason} {self.seconds:g} s is up"))
+        return Found(place=len(steps.loss) - 1, action=Stop(reason=f"{self.reason} {self.seconds:g} s was reached"))
 
 
 def states(policies: Iterable[Any]) -> list[dict[str, Any]]:

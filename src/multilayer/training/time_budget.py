@@ -183,7 +183,7 @@ def within_limit(
 
 
 def _too_little(plan: Planned, seconds: float, elapsed: float) -> str:
-    fewer = ", or ask for fewer members" if plan.members > 1 else ""
+    fewer = ", or set fewer members" if plan.members > 1 else ""
     return (
         f"{option_name('time_limit')} must be enough to prepare, start and evaluate {count(plan.members, 'member')}, "
         f"got {seconds:g} s: {elapsed:.2g} s have passed, and one step takes "

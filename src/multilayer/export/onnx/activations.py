@@ -96,4 +96,4 @@ WRITERS: dict[str, Writer] = {
     "generalised_relu": lambda g, fn, z, p: g.op("Mul", z, write(g, fn.parts[0], z, {})),
     "softmax": lambda g, fn, z, p: g.op("Softmax", z, axis=-1),
 }
-"""Activations that are not listed are the ONNX operator with the same name and constants, as LeakyRelu."""
+"""For an activation that is not listed, ONNX has an operator with the same name and constants, such as LeakyRelu."""

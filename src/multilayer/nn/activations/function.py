@@ -36,7 +36,7 @@ Array = NDArray[np.floating[Any]]
 class Kept:
     """Memory that PyTorch's autograd keeps for the backward pass of an operation on B rows of d values.
 
-    `input` and `output` are whether it keeps these tensors. Another operation may keep the same tensor, which counts
+    `input` and `output` are true if autograd keeps these tensors. If another operation keeps the same tensor, it counts
     once. `extra` counts further floats per element, `per_row` per row and `per_batch` per call.
     """
 

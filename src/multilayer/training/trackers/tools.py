@@ -1,8 +1,8 @@
 """Trackers for TensorBoard, Weights & Biases, trackio, MLflow, Lightning loggers and Keras callbacks.
 
-There are two ways to make a tracker. Made by name, `start` creates a run of the tool and `finish` ends it (`ours` is
-True). Made with `of` from an object of the user, the tracker writes to this object and does not close it. The library
-is imported when the tracker is made, so a missing library is reported before training.
+There are two ways to make a tracker. If it is made by name, `start` creates a run of the tool and `finish` ends it
+(`ours` is True). If it is made with `of` from an object of the user, it writes to this object and does not close it.
+The library is imported when the tracker is made, so a missing library is reported before training.
 """
 
 from __future__ import annotations
