@@ -150,7 +150,24 @@ class TransformerContext:
         return self.block.matmul / (self.block.matmul + self.attention.matmul)
 
     def per_parameter(self, part: Block | Attention | Other) -> float:
-        """Return the forward FLOPs per parameter, for one sequence or image."""
+        """Return the forward FLOPs per parameter, for one sequence or image.
+
+        Parameters
+        ----------
+        part : Block, Attention or Other
+            `block`, `attention`, `convolution` or `embedding` of this object.
+
+        Returns
+        -------
+        float
+            The FLOPs divided by the parameters and the number of sequences.
+
+        Examples
+        --------
+        >>> context = transformer_context("768-3072:gelu-768", sequence_length=512)
+        >>> round(context.per_parameter(context.block))
+        1025
+        """
         return part.flops / (self.batch * part.parameters)
 
     def lines(self) -> tuple[Line, ...]:

@@ -287,7 +287,25 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
         return model.predict_proba(table).astype(np.float64, copy=False)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
-        """Predict the logarithm of the probability of each class. Parameters are those of `predict_proba`."""
+        """Predict the logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X : data frame, array, sparse matrix, list of rows or torch tensor
+            Rows with the columns of the training rows.
+
+        Returns
+        -------
+        ndarray of shape (rows, classes)
+            Logarithms of the result of `predict_proba`.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        DataError
+            If the rows do not fit the model.
+        """
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 

@@ -380,9 +380,17 @@ class TrainedModel:
         return importance(given_rows(self, source), metric, rounds=rounds)
 
     def save(self, path: str | Path) -> str:
-        """Save the model to a ``.safetensors`` file, and return its SHA-256. Equal models have equal files.
+        """Save the model to a ``.safetensors`` file. Equal models have equal files.
 
-        An existing file at `path` is replaced.
+        Parameters
+        ----------
+        path : str or Path
+            File to write. An existing file is replaced.
+
+        Returns
+        -------
+        str
+            SHA-256 of the file.
         """
         return tensor_file.save(Path(path), *model_file.to_parts(self))
 

@@ -224,18 +224,61 @@ class Spec:
     # JSON
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the spec as a dictionary that JSON can hold."""
+        """Return the spec as a dictionary that JSON can represent.
+
+        Returns
+        -------
+        dict
+            Format, version, inputs and layers.
+
+        Examples
+        --------
+        >>> Spec.parse("2-1").to_dict()["inputs"]
+        {'numeric': 2, 'categories': []}
+        """
         inputs = {"numeric": self.inputs.numeric, "categories": list(self.inputs.categories)}
         layers = [_layer_to_dict(layer) for layer in self.layers]
         return {"format": FORMAT, "version": VERSION, "inputs": inputs, "layers": layers}
 
     def to_json(self) -> str:
-        """Return the spec as indented JSON."""
+        """Return the spec as indented JSON.
+
+        Returns
+        -------
+        str
+            `to_dict` as JSON, with a line break at the end.
+
+        Examples
+        --------
+        >>> Spec.from_json(Spec.parse("2-1").to_json())
+        Spec('2-1')
+        """
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_dict(data: object) -> Spec:
-        """Return the spec of a dictionary from `to_dict`. Unknown keys and unknown versions raise SpecError."""
+        """Read a spec from a dictionary.
+
+        Parameters
+        ----------
+        data : dict
+            A dictionary from `to_dict`.
+
+        Returns
+        -------
+        Spec
+            The spec.
+
+        Raises
+        ------
+        SpecError
+            If a key is unknown or missing, a value is invalid, or the version is unknown.
+
+        Examples
+        --------
+        >>> Spec.from_dict(Spec.parse("2-1").to_dict())
+        Spec('2-1')
+        """
         top = _object(data, "the spec", required=("format", "version", "inputs", "layers"))
         if top["format"] != FORMAT:
             raise SpecError(f"format must be {FORMAT!r}, got {top['format']!r}")
@@ -250,7 +293,23 @@ class Spec:
 
     @staticmethod
     def from_json(data: str) -> Spec:
-        """Return the spec of a string from `to_json`. Invalid JSON raises SpecError."""
+        """Read a spec from JSON.
+
+        Parameters
+        ----------
+        data : str
+            A string from `to_json`.
+
+        Returns
+        -------
+        Spec
+            The spec.
+
+        Raises
+        ------
+        SpecError
+            If the string is not JSON, or does not describe a spec.
+        """
         if len(data) > MAX_JSON:
             raise SpecError(f"a spec in JSON must have at most {MAX_JSON:,} characters, got {len(data):,}")
         try:
