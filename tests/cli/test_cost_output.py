@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import multilayer as ml
 from multilayer.cli import cost_table
 from multilayer.core.counts import Count
 from multilayer.costs import cost
@@ -157,6 +158,43 @@ def test_options_change_the_cost() -> None:
 
 
 # CSV and HTML
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run with batches of 24 rows, SGD with momentum, clipping, averaged weights and the fused engine."""
+    folder = tmp_path_factory.mktemp("runs") / "iris"
+    options = {"batch_size": 24, "optimizer": "momentum", "clip_norm": 1.0, "average": 0.9, "engine": "fused"}
+    ml.fit("4-8-3", "iris", epochs=1, run=folder, quiet=True, report=False, **options)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["", "model.safetensors"], ids=["folder", "model file"])
+def test_the_cost_of_a_run_is_that_of_its_steps(a_run: Path, name: str) -> None:
+    found = data(str(a_run / name))
+    expected = cost(
+        "4-8-3", batch=24, optimizer="momentum", loss="cross_entropy", engine="fused", clip=True, average=True
+    )
+    assert found == json.loads(expected.to_json())
+
+
+def test_options_that_are_given_replace_those_of_the_run(a_run: Path) -> None:
+    found = data(str(a_run), "--batch", "32", "--optimizer", "adam", "--engine", "torch", "--dtype", "float64")
+    assert [found[name] for name in ("batch", "optimizer", "engine", "dtype")] == [32, "adam", "torch", "float64"]
+
+
+def test_a_question_about_pytorch_ignores_the_engine_of_the_run(a_run: Path) -> None:
+    found = data(str(a_run), "--as", "torchinfo")
+    assert (found["batch"], found["engine"]) == (24, "torch")
+
+
+def test_a_model_file_outside_of_its_run_has_the_usual_step(a_run: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "model.safetensors"
+    copied.write_bytes((a_run / "model.safetensors").read_bytes())
+    found = data(str(copied))
+    assert [found[name] for name in ("batch", "optimizer", "engine")] == [32, "adam", "torch"]
+    (tmp_path / "config.json").write_text("{}")  # of another program
+    assert data(str(copied)) == found
 
 
 def test_csv_has_a_line_per_layer_and_a_total() -> None:

@@ -230,7 +230,7 @@ def test_too_little_memory_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -
     def exhaust(*_: object) -> Spec:
         raise MemoryError("Unable to allocate 64.0 GiB")
 
-    monkeypatch.setattr("multilayer.cli.arch.read_network_and_loss", exhaust)
+    monkeypatch.setattr("multilayer.cli.arch.read_network_and_options", exhaust)
     assert error_of("cost", NET) == "error: not enough memory on this machine: Unable to allocate 64.0 GiB\n"
 
 
@@ -238,7 +238,7 @@ def test_an_interrupt_ends_without_a_message(monkeypatch: pytest.MonkeyPatch) ->
     def interrupt(*_: object) -> Spec:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("multilayer.cli.arch.read_network_and_loss", interrupt)
+    monkeypatch.setattr("multilayer.cli.arch.read_network_and_options", interrupt)
     result = run("cost", NET)
     assert (result.exit_code, result.output) == (130, "")
 

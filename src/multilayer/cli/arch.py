@@ -14,9 +14,9 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from ..errors import MultilayerError, SpecError
+from ..errors import MultilayerError, RunError, SpecError
 from ..spec import Spec
 from ..spec.spec import MAX_JSON
 
@@ -29,18 +29,37 @@ _TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".npy", "
 
 def read_network(arch: str, activation: str = "relu") -> Spec:
     """Return the network that ARCH specifies. `activation` is the activation between plain widths of a text."""
-    return read_network_and_loss(arch, activation)[0]
+    return read_network_and_options(arch, activation)[0]
 
 
-def read_network_and_loss(arch: str, activation: str = "relu") -> tuple[Spec, str]:
-    """Return the network that ARCH specifies and the loss of a trained model, or "auto" if ARCH is not one."""
+def read_network_and_options(arch: str, activation: str = "relu") -> tuple[Spec, dict[str, Any]]:
+    """Return the network that ARCH specifies, and the options of `ml.cost` that are known from its training.
+
+    A trained model has a loss. If it is in the folder of a run, all options of the run's steps are known.
+    """
     if os.path.isfile(os.path.join(arch, MODEL)) or (arch.endswith(".safetensors") and os.path.isfile(arch)):
         from ..models.trained_model import load
 
         model = load(arch)
         model.check_alike(f"{arch}: reading one network", encodings=False)
-        return model.spec, model.encoding.loss
-    return _read_untrained(arch, activation), "auto"
+        return model.spec, {**_options_of_run(Path(arch)), "loss": model.encoding.loss}
+    return _read_untrained(arch, activation), {}
+
+
+def _options_of_run(path: Path) -> dict[str, Any]:
+    """Return the options of `ml.cost` for a step of the run at `path`, a folder or its model file."""
+    from ..costs import options_of_run
+    from ..runs import RunFolder
+
+    try:
+        saved = RunFolder.open(path if path.is_dir() else path.parent).config
+    except RunError:
+        if path.is_dir() and (path / "config.json").exists():
+            raise
+        return {}  # a model file that was copied from its run
+    config, effective = saved.get("config", {}), saved.get("effective", {})
+    batch = effective.get("batch_size") or config.get("batch_size")
+    return {**options_of_run(config), **({"batch": batch} if batch else {})}
 
 
 def _read_untrained(arch: str, activation: str) -> Spec:

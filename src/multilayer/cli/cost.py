@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +28,7 @@ from ..nn.optimizers import OPTIMIZERS
 from . import arch as networks
 from . import cost_answers as answers_
 from .cost_answers import Answer
-from .cost_questions import Questions, Step, answer, require_fitting
+from .cost_questions import Questions, Step, answer, fixed_options, require_fitting
 from .options import OUTPUT, Arch, AsJson, ImpliedActivation, flag, option
 from .output import console, show, strict_json
 
@@ -47,21 +47,28 @@ EXAMPLES = (
 )
 
 
+def _of_run(name: str) -> str:
+    """Return the default of an option that the network of a run has, as text for the help."""
+    return f"{next(field.default for field in fields(Step) if field.name == name)}, or as in the run"
+
+
 def cost(
     arch: Arch,
     activation: ImpliedActivation = "relu",
-    batch: Annotated[int, option("--batch", text="Rows per batch.", metavar="N", panel=_STEP, default=True)] = 32,
+    batch: Annotated[
+        int | None, option("--batch", text="Rows per batch.", metavar="N", panel=_STEP, default=_of_run("batch"))
+    ] = None,
     optimizer: Annotated[
-        str,
+        str | None,
         option(
             "--optimizer",
             text=f"{listed(OPTIMIZERS)}.",
             metavar="NAME",
             panel=_STEP,
-            default=True,
+            default=_of_run("optimizer"),
             complete=OPTIMIZERS,
         ),
-    ] = "adam",
+    ] = None,
     loss: Annotated[
         str,
         option(
@@ -74,20 +81,27 @@ def cost(
         ),
     ] = "auto",
     engine: Annotated[
-        str,
+        str | None,
         option(
             "--engine",
             text=f"Engine whose memory is counted: {listed(ENGINES)}.",
             metavar="NAME",
             panel=_STEP,
-            default=True,
+            default=_of_run("engine"),
             complete=ENGINES,
         ),
-    ] = "torch",
+    ] = None,
     dtype: Annotated[
-        str,
-        option("--dtype", text=f"{listed(DTYPES)}.", metavar="NAME", panel=_STEP, default=True, complete=DTYPES),
-    ] = "float32",
+        str | None,
+        option(
+            "--dtype",
+            text=f"{listed(DTYPES)}.",
+            metavar="NAME",
+            panel=_STEP,
+            default=_of_run("dtype"),
+            complete=DTYPES,
+        ),
+    ] = None,
     rows: Annotated[
         int | None,
         option("--rows", text="Rows of the training data, to add the cost of an epoch.", metavar="N", panel=_STEP),
@@ -183,7 +197,7 @@ def cost(
     """Compute the parameters, FLOPs and bytes of a training step.
 
     The numbers are exact counts per layer: forward and backward pass by part, loss, optimizer and memory. With --rows,
-    the cost of an epoch is included.
+    the cost of an epoch is included. For a run, the step is that of the run, unless you give other options.
     """
     if as_json + as_csv + (html is not None) > 1:
         raise OptionError("at most one of --json, --csv and --html may be given")
@@ -204,21 +218,15 @@ def cost(
     if (html is not None or as_csv) and questions.any and not (as_csv and questions.only_sweep):
         raise OptionError("--html and --csv contain only the cost (--csv also a sweep): omit them, or use --json")
     limits = {} if budget is None else budgets.parse(budget)
-    step = Step(
-        batch=batch,
-        optimizer=optimizer,
-        loss=loss,
-        engine=engine,
-        dtype=dtype,
-        rows=rows,
-        convention=convention,
-        l2=l2,
-        clip=clip,
-        average=average,
-    )
+    named = {"batch": batch, "optimizer": optimizer, "engine": engine, "dtype": dtype}
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    given |= {name: True for name, value in {"l2": l2, "clip": clip, "average": average}.items() if value}
+    given |= {"loss": loss} if loss != "auto" else {}
+    step = Step(rows=rows, convention=convention, **given)
     require_fitting(step, questions)
-    spec, trained_loss = networks.read_network_and_loss(arch, activation)
-    step = replace(step, loss=trained_loss) if loss == "auto" else step
+    spec, trained = networks.read_network_and_options(arch, activation)
+    of_run = {name: value for name, value in trained.items() if name == "loss" or name not in fixed_options(questions)}
+    step = replace(step, **{**of_run, **given})
     found = step.cost(spec)
     items = budgets.check(found, limits)
     answers = [*answer(spec, step, questions), *([answers_.budget(items)] if items else [])]

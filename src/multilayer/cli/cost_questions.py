@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 class Step:
     """The training step whose cost is computed: every option of `multilayer.cost`."""
 
-    batch: int
-    optimizer: str
-    loss: str
-    engine: str
-    dtype: str
-    rows: int | None
-    convention: str
-    l2: bool
-    clip: bool
-    average: bool
+    batch: int = 32
+    optimizer: str = "adam"
+    loss: str = "auto"
+    engine: str = "torch"
+    dtype: str = "float32"
+    rows: int | None = None
+    convention: str = "actual"
+    l2: bool = False
+    clip: bool = False
+    average: bool = False
 
     def cost(self, spec: Spec, batch: int | None = None) -> Cost:
         return cost(
@@ -111,25 +111,35 @@ _FIXED_STEP = {
 }
 """Questions about one kind of step: what they do, and the options that contradict it."""
 
-_USUAL = {"loss": "auto", "dtype": "float32", "engine": "torch", "convention": "actual"}
-
 
 def require_fitting(step: Step, questions: Questions) -> None:
     """Raise an error if an answer would ignore an option, or if a question needs another option."""
     if questions.epochs is not None and step.rows is None:
         raise OptionError("--epochs needs --rows, the number of training rows: add it, for example --rows 60000")
+    usual = Step()
+    for question in _asked(questions):
+        does, options = _FIXED_STEP[question]
+        for option in options:
+            value = getattr(step, option)
+            if value != getattr(usual, option):
+                given = f"--{option}" if value is True else f"--{option} {value}"
+                raise OptionError(f"{question} {does}: omit {given}")
+
+
+def fixed_options(questions: Questions) -> set[str]:
+    """Return the options that the answers fix. They are not read from a run."""
+    return {option for question in _asked(questions) for option in _FIXED_STEP[question][1]}
+
+
+def _asked(questions: Questions) -> list[str]:
+    """Return the questions about one kind of step that are asked."""
     used = {
         "--context": questions.context is not None,
         "--as": questions.tool is not None,
         "--verify": questions.verify,
         "--measure": questions.measure,
     }
-    for question, (does, options) in _FIXED_STEP.items():
-        for option in options if used[question] else ():
-            value = getattr(step, option)
-            if value != _USUAL.get(option, False):
-                given = f"--{option}" if value is True else f"--{option} {value}"
-                raise OptionError(f"{question} {does}: omit {given}")
+    return [question for question in _FIXED_STEP if used[question]]
 
 
 def answer(spec: Spec, step: Step, questions: Questions) -> Iterator[Answer]:

@@ -43,8 +43,8 @@ def show(
     The tree shows layers, shapes, parameters, and the share of each layer in the FLOPs of a training step. Equal
     consecutive layers share one line, marked ×n. The numbers of this line are sums over the n layers.
     """
-    spec, loss = networks.read_network_and_loss(arch, activation)
-    summary = summarize(spec, loss=loss)
+    spec, known = networks.read_network_and_options(arch, activation)
+    summary = summarize(spec, loss=known.get("loss", "auto"))
     if out is not None:
         from ..drawing.picture import draw
 

@@ -20,7 +20,7 @@ Printed tables belong in `cli`, and measurements of the machine in `core`.
 
 from __future__ import annotations
 
-from .count import DTYPES, Cost, Row, cost
+from .count import DTYPES, Cost, Row, cost, options_of_run
 from .transformer import TransformerContext, transformer_context
 
-__all__ = ["DTYPES", "Cost", "Row", "TransformerContext", "cost", "transformer_context"]
+__all__ = ["DTYPES", "Cost", "Row", "TransformerContext", "cost", "options_of_run", "transformer_context"]

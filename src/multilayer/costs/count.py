@@ -13,6 +13,7 @@ in `loss.backward` and `optimizer_flops`. Numbers that are computed from sizes a
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ from ..spec import HasSpec, Spec
 from .flops import Account, Convention, LossCost, Row, account
 from .memory import ENGINES, Memory, kept_floats, memory
 
-__all__ = ["DTYPES", "Cost", "Epoch", "LeftOut", "LossCost", "Memory", "Row", "cost", "kept_floats"]
+__all__ = ["DTYPES", "Cost", "Epoch", "LeftOut", "LossCost", "Memory", "Row", "cost", "kept_floats", "options_of_run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +277,22 @@ def cost(
         epoch=epoch,
         left_out=_left_out(spec, batch, chosen_loss, counted) if convention == "actual" else (),
     )
+
+
+def options_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `cost` for a step of a run, except batch size and loss. `config` is a `Config` as a dict.
+
+    >>> options_of_run({"engine": "numpy", "optimizer": "sgd", "clip_norm": 1.0})["engine"]
+    'torch'
+    """
+    return {
+        "optimizer": config.get("optimizer", "adam"),
+        "engine": "fused" if config.get("engine") == "fused" else "torch",
+        "dtype": config.get("dtype", "float32"),
+        "l2": bool(config.get("l2")),
+        "clip": config.get("clip_norm") is not None,
+        "average": config.get("average") is not None,
+    }
 
 
 def _left_out(spec: Spec, batch: int, loss: Loss, actual: Account) -> tuple[LeftOut, ...]:

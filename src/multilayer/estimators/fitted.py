@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ..costs import Cost, cost
+from ..costs import Cost, cost, options_of_run
 from ..errors import OptionError
 from ..models.evaluation_rows import EvaluationRows
 from ..models.importance import importance
@@ -68,13 +68,8 @@ class FittedMixin:
         return cost(
             model.spec,
             batch=config.get("batch_size") or 1,
-            optimizer=config.get("optimizer", "adam"),
             loss=model.encoding.loss,
-            engine="fused" if config.get("engine") == "fused" else "torch",
-            dtype=config.get("dtype", "float32"),
-            l2=bool(config.get("l2")),
-            clip=config.get("clip_norm") is not None,
-            average=config.get("average") is not None,
+            **options_of_run(config),
         )
 
     @property

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...core import atomic_files, canonical_json, machine
-from ...costs import cost
+from ...costs import cost, options_of_run
 from ...costs.summary import summarize
 from ...data import Table, TrainingData
 from ...errors import FileError, MultilayerError, RunError
@@ -327,14 +327,9 @@ def account(
     step = cost(
         spec,
         batch=batch,
-        optimizer=config.get("optimizer", "adam"),
         loss=loss,
-        engine="fused" if engine == "fused" else "torch",
-        dtype=config.get("dtype", "float32"),
         rows=effective.get("rows"),
-        l2=bool(config.get("l2")),
-        clip=config.get("clip_norm") is not None,
-        average=config.get("average") is not None,
+        **options_of_run({**config, "engine": engine}),
         mixup="mixup" in str(config.get("augment")),
     )
     return {
