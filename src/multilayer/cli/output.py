@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """Return a console for standard output: as wide as the terminal, or 80 columns without colours in a pipe."""
+    """Return a console for standard output: as wide as the terminal, or 80 columns without colors in a pipe."""
     from rich.console import Console
 
     class Quiet(Console):

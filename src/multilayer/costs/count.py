@@ -79,7 +79,7 @@ class Cost:
     step : int
         ``forward + backward``.
     optimizer_flops : int
-        FLOPs of the optimizer after each step, including L2 regularisation, clipping and averaging if chosen.
+        FLOPs of the optimizer after each step, including L2 regularization, clipping and averaging if chosen.
     memory : Memory
         Bytes of a step.
     epoch : Epoch or None
@@ -205,7 +205,7 @@ def cost(
         ``"actual"`` counts what a step computes. ``"textbook"`` also counts the gradient with respect to the inputs,
         which no step computes, and counts one FLOP for each derivative of an activation.
     l2, clip, average : bool
-        Whether L2 regularisation, gradient clipping by norm, or weight averaging is included.
+        Whether L2 regularization, gradient clipping by norm, or weight averaging is included.
     mixup : bool
         Whether an augmentation mixes rows, as ``augment="mixup"`` does. The fused engine then stores one number per
         class for each row instead of a class index.

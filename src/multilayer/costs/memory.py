@@ -245,7 +245,7 @@ def _is_matrix(parameter: Parameter) -> bool:
 def keeps_gradients(spec: Spec, batch: int, *, clip: bool) -> bool:
     """Return whether all gradients of a step are stored before the update.
 
-    They are if they are clipped, or if a step is so long that it can be cancelled. With fewer rows, storing them costs
+    They are if they are clipped, or if a step is so long that it can be canceled. With fewer rows, storing them costs
     more, so a step must be `LONGER` times as long.
     """
     weights = sum(p.size for p in spec.parameters.values() if _is_matrix(p))

@@ -28,7 +28,7 @@ larger matrix products is added, by their FLOPs. `Layer.timed` returns the bench
     columns                      features; 1 a code   16 features, with their products; one column of codes
     every other                  inputs               the layer itself, 128 wide
 
-Not modelled: how well a width fits the registers, and that norms and softmax are slower for wider rows.
+Not modeled: how well a width fits the registers, and that norms and softmax are slower for wider rows.
 """
 
 from __future__ import annotations

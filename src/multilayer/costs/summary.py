@@ -184,7 +184,7 @@ def _detail(layer: Layer, d: int | Inputs) -> str:
 
 
 def _folded(parts: list[Part]) -> list[Part]:
-    """Merge equal neighbours into one part, and a repeated pattern of several layers into one group."""
+    """Merge equal neighbors into one part, and a repeated pattern of several layers into one group."""
     keys = [part.key() for part in parts]
     found: list[Part] = []
     i = 0

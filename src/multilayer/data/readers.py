@@ -11,7 +11,7 @@
     datasets            torch and Hugging Face
     dict, list of dict  columns, rows
 
-Optional libraries that are not imported yet are never imported to recognise an object.
+Optional libraries that are not imported yet are never imported to recognize an object.
 """
 
 from __future__ import annotations

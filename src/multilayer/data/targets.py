@@ -4,8 +4,8 @@
     binary        two values                                (N, 1) 0 or 1              1, or 2 with cross_entropy
     multiclass    more than two values                      (N,) class numbers         one per class
     multilabel    several columns of two values each        (N, T) 0 or 1              T
-    regression    one column of numbers                     (N, 1) standardised        1
-    multioutput   several columns of numbers                (N, T) standardised        T
+    regression    one column of numbers                     (N, 1) standardized        1
+    multioutput   several columns of numbers                (N, T) standardized        T
 
 The task is inferred as follows:
 
@@ -16,7 +16,7 @@ The task is inferred as follows:
 Classes are sorted. The second of two classes is the positive one. With more than two classes and a loss other than
 cross_entropy, each class has an output with the target 0 or 1.
 
-Targets of a regression are standardised with the training rows: (y − mean)/std. For a loss with the link exp (poisson),
+Targets of a regression are standardized with the training rows: (y − mean)/std. For a loss with the link exp (poisson),
 where y must not be negative, they are y/mean, so that an output of 0 is the mean.
 """
 
@@ -92,7 +92,7 @@ class Task:
 
     @property
     def units(self) -> Standardise:
-        """The step that standardises regression targets for the engine. `invert` undoes it."""
+        """The step that standardizes regression targets for the engine. `invert` undoes it."""
         return Standardise(center=np.asarray(self.mean), scale=np.asarray(self.std))
 
     def outputs(self, loss: str) -> int:

@@ -42,7 +42,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
     activation : str or sequence of str, optional
         Activation of the hidden layers: one name, or one per layer.
     loss : str, optional
-        Loss to minimise, such as ``"cross_entropy(label_smoothing=0.1)"``.
+        Loss to minimize, such as ``"cross_entropy(label_smoothing=0.1)"``.
     metric : str, optional
         Validation metric that selects the best epoch: ``"accuracy"``, ``"auc"``, … By default, the log loss.
     ensemble : int, optional

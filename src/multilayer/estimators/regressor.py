@@ -30,14 +30,14 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
     Parameters
     ----------
     loss : str, optional
-        Loss to minimise. By default ``"mse"``. Others: ``"mae"``, ``"huber(delta=1)"``, ``"quantile(0.1, 0.5, 0.9)"``,
+        Loss to minimize. By default ``"mse"``. Others: ``"mae"``, ``"huber(delta=1)"``, ``"quantile(0.1, 0.5, 0.9)"``,
         ``"poisson"``.
     metric : str, optional
         Validation metric that selects the best epoch: ``"r2"``, ``"mae"``, ``"rmse"``. By default, the loss.
     hidden, activation, dropout : optional
         Widths of the hidden layers, their activation, and the dropout rate.
     epochs, batch_size, learning_rate, weight_decay : optional
-        Options of the optimisation.
+        Options of the optimization.
     ensemble, validation, patience, time_limit : optional
         Number of networks, which rows they hold out, and when training stops early.
     categorical : str, int or sequence, optional

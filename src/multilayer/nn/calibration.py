@@ -27,7 +27,7 @@ Errors with different weights w are replaced by (Σw)²/Σw² equally weighted e
 
 `ensemble_temperature` fits T of the averaged ensemble. The average is more accurate and less confident than one member,
 so with the T of one member it would be underconfident. If all members predict all rows out-of-fold, T is fitted
-directly. Otherwise few members predict each row. Then the output of a member is modelled as the mean output of
+directly. Otherwise few members predict each row. Then the output of a member is modeled as the mean output of
 infinitely many members plus noise, and T is extrapolated to less noise:
 
     1. Add noise with once and twice the variance of a member's noise to the out-of-fold outputs. The noise is the

@@ -314,7 +314,7 @@ ROWS_PER_KINK = 5
 MAX_VALUES, MIN_ROWS_PER_VALUE = 32, 32
 """Largest number of values of a feature with few values, and smallest mean number of rows per value."""
 TURNS_BETWEEN_VALUES = 0.25
-"""Turns between neighbouring values at a frequency of one standard deviation. A quarter turn separates them."""
+"""Turns between neighboring values at a frequency of one standard deviation. A quarter turn separates them."""
 
 
 def from_rows(spec: Spec, x: NDArray[Any] | Sparse, codes: NDArray[np.int64] | None, *, seed: int) -> dict[str, Array]:

@@ -70,14 +70,14 @@ class Variance:
 
 
 def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
-    """Predict and measure mean squares through a network at initialisation, layer by layer.
+    """Predict and measure mean squares through a network at initialization, layer by layer.
 
     Parameters
     ----------
     spec : Spec or str
         The network. Its inputs must be numeric.
     init : str
-        Initialisation scheme, such as ``"he"`` or ``"normal(0.01)"``.
+        Initialization scheme, such as ``"he"`` or ``"normal(0.01)"``.
     seed : int
         Seed of the weights and the random rows.
     rows : int

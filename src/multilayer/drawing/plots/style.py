@@ -84,7 +84,7 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def plot_style(purpose: str = "a plot") -> Generator[None]:
-    """Use the settings of this package in matplotlib, and restore those of the user afterwards."""
+    """Use the settings of this package in matplotlib, and restore those of the user afterward."""
     with needed_by(purpose):
         import matplotlib as mpl
     with mpl.rc_context():

@@ -6,7 +6,7 @@
     APL                max(0, z) + Σᵢ aᵢ max(0, bᵢ − z)               Agostinelli et al. 2014
     KAF                Σᵢ αᵢ exp(−γ(z − dᵢ)²), d fixed                Scardapane et al. 2019
     combination        Σᵢ αᵢ φᵢ(z)
-    generalised ReLU   z β(z), without learned parameters
+    generalized ReLU   z β(z), without learned parameters
 
 β and every φᵢ are functions of `building_blocks` with their default constants. A parameter that a call leaves out has
 its initial value. Initial values are deterministic. The layer decides how many units share a parameter.
@@ -257,10 +257,10 @@ def apl(*, n: int = 2) -> ActivationFunction:
 
 
 def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> ActivationFunction:
-    """n Gaussians with fixed centres over [−bound, bound] and learned heights α, initially fitted to `target`.
+    """n Gaussians with fixed centers over [−bound, bound] and learned heights α, initially fitted to `target`.
 
-    With Δ the distance between centres, γ = 1/(6Δ²). The initial α solves (K + εI)α = t, where
-    Kᵢⱼ = exp(−γ(dᵢ − dⱼ)²) and t is the target at the centres d (section 3 of the paper). Far outside the bound f is 0.
+    With Δ the distance between centers, γ = 1/(6Δ²). The initial α solves (K + εI)α = t, where
+    Kᵢⱼ = exp(−γ(dᵢ − dⱼ)²) and t is the target at the centers d (section 3 of the paper). Far outside the bound f is 0.
     """
     n = whole("kaf", "n", n, low=2, high=64)
     bound = number("kaf", "bound", bound, positive=True)
@@ -304,6 +304,6 @@ def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> ActivationF
 
 
 def kaf_gamma(n: int, bound: float) -> float:
-    """Return γ of the kernel from the distance between its centres."""
+    """Return γ of the kernel from the distance between its centers."""
     spacing = 2 * bound / (n - 1)
     return 1 / (6 * spacing**2)

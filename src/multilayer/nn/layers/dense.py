@@ -8,10 +8,10 @@
              only the largest map gets the gradient; if several are equal, the first one
     KAN      h_o = Σ_i φ_oi(x_i),  φ_oi(x) = w_oi · silu(x) + Σ_k c_oik · β_k(x)             Liu et al. 2024
 
-The bases β_k of a KAN have centres on a fixed grid with equal steps over ±bound. u is the distance in steps:
+The bases β_k of a KAN have centers on a fixed grid with equal steps over ±bound. u is the distance in steps:
 
     spline   cubic B-splines, `grid` intervals → grid + 3 bases; β(u) = (max(0, 2−|u|)³ − 4·max(0, 1−|u|)³)/6
-    rbf      Gaussians, `grid` centres; β(u) = exp(−u²)                                      FastKAN, Li 2024
+    rbf      Gaussians, `grid` centers; β(u) = exp(−u²)                                      FastKAN, Li 2024
 
 Not included: grids that move during training. Inputs outside the grid use the silu branch only.
 """
@@ -380,7 +380,7 @@ class KAN(Layer):
     basis : {"spline", "rbf"}
         Cubic B-splines or Gaussians.
     grid : int
-        Number of grid intervals for splines, of centres for Gaussians.
+        Number of grid intervals for splines, of centers for Gaussians.
     bound : float
         The grid covers −bound to bound.
 
@@ -418,17 +418,17 @@ class KAN(Layer):
 
     @property
     def step(self) -> float:
-        """Distance between two centres."""
+        """Distance between two centers."""
         return 2 * self.bound / (self.grid if self.basis == "spline" else self.grid - 1)
 
     @property
     def centres(self) -> Array:
-        """Centres of the bases, (K,)."""
+        """Centers of the bases, (K,)."""
         return self.first + self.step * np.arange(self.n_bases)
 
     @property
     def first(self) -> float:
-        """Smallest centre."""
+        """Smallest center."""
         return -self.bound - self.step if self.basis == "spline" else -self.bound
 
     def width(self, d: int) -> int:

@@ -12,10 +12,10 @@ BatchNorm uses running statistics outside training. A training batch of one row 
     running ← (1 − momentum) · running + momentum · batch statistic   (the variance with n − 1, as in PyTorch)
 
 FLOPs per value and pass:
-    forward    centred      sum, − μ, square, sum, × 1/σ, × γ, + β = 7; and 5 per group: two ÷, + ε, √, inverse
-               uncentred    square, sum, × 1/σ, × γ = 4; and 4 per group (RMSNorm)
-    backward   centred      dβ 1, dγ 2, dx̂ 1, two means 3, dx 4 = 11
-               uncentred    dγ 2, dx̂ 1, one mean 2, dx 3 = 8
+    forward    centered     sum, − μ, square, sum, × 1/σ, × γ, + β = 7; and 5 per group: two ÷, + ε, √, inverse
+               uncentered   square, sum, × 1/σ, × γ = 4; and 4 per group (RMSNorm)
+    backward   centered     dβ 1, dγ 2, dx̂ 1, two means 3, dx 4 = 11
+               uncentered   dγ 2, dx̂ 1, one mean 2, dx 3 = 8
 """
 
 from __future__ import annotations

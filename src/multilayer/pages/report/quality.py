@@ -127,7 +127,7 @@ def exact_interval(right: int, n: int) -> tuple[float, float]:
     """Return the exact confidence interval of a proportion (Clopper & Pearson 1934).
 
     With k of n right, these are the proportions p for which P(X ≥ k) and P(X ≤ k) are both at least 1/40. P(X ≥ k) is
-    the regularised incomplete beta function I_p(k, n − k + 1), which scipy inverts.
+    the regularized incomplete beta function I_p(k, n − k + 1), which scipy inverts.
 
     >>> [round(end, 4) for end in exact_interval(9, 10)]
     [0.555, 0.9975]

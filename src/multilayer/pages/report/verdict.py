@@ -8,7 +8,7 @@
     remedies   one per cause; `moves` names the settings that it changes, and the direction
 
 Remedies of one report never contradict each other. Only the remedy for the fit changes epochs, width and
-regularisation, and there is at most one. The learning rate is raised only if no other remedy lowers it.
+regularization, and there is at most one. The learning rate is raised only if no other remedy lowers it.
 Every threshold is a named constant. Skill is 0 for the baseline and 1 for a perfect model. Names of columns and classes
 are inserted unchanged.
 """

@@ -1,4 +1,4 @@
-"""Trackers: tools that show a run during training or afterwards.
+"""Trackers: tools that show a run during training or afterward.
 
 Trackers receive the events of the run's own log. `get("tensorboard", folder=…)` makes a tracker that starts and ends
 its own run. `adapt(object)` wraps an existing run, writer or logger, and never ends it.
