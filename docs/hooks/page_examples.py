@@ -28,7 +28,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -97,18 +97,26 @@ def run(name: str, markdown: str) -> tuple[list[list[dict[str, Any]]], Path]:
         If an example fails, with the page, the code and the last lines of the error.
     """
     blocks = [[one.language, one.code] for one in examples(markdown)]
-    key = hashlib.sha256(json.dumps([name, blocks]).encode()).hexdigest()[:16]
+    folder = stored(name, json.dumps([name, blocks]), lambda folder: _run(name, blocks, folder))
+    return json.loads((folder / "outputs.json").read_text()), folder / "files"
+
+
+def stored(name: str, content: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder with the stored results of `content`. If it is missing or old, `make` writes them into it."""
     slug = re.sub(r"\W+", "-", name)
-    folder = STORE / f"{slug}-{key}"
+    folder = STORE / f"{slug}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     STORE.mkdir(parents=True, exist_ok=True)
     with (STORE / f"{slug}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be running the same page
         if not _is_stored(folder):
-            _run(name, blocks, folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            (folder / "source").write_text(_source())
         for old in STORE.glob(f"{slug}-*"):
             if old != folder and re.fullmatch(rf"{slug}-[0-9a-f]{{16}}", old.name):
                 shutil.rmtree(old, ignore_errors=True)
-    return json.loads((folder / "outputs.json").read_text()), folder / "files"
+    return folder
 
 
 def _is_stored(folder: Path) -> bool:
@@ -136,11 +144,8 @@ def _run(name: str, blocks: list[list[str]], folder: Path) -> None:
             raise ExampleError(f"{name}: the examples took longer than {SECONDS} seconds") from None
         if done.returncode:
             raise ExampleError(f"{name}: an example failed\n{done.stderr[-4000:]}")
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
         shutil.copytree(work / "files", folder / "files")
         shutil.copy(work / "outputs.json", folder / "outputs.json")
-        (folder / "source").write_text(_source())
 
 
 @cache

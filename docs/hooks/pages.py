@@ -3,7 +3,7 @@
 | step of the build | what happens |
 |---|---|
 | `on_config` | entries of the navigation that end in ``/`` become the pages of that folder |
-| `on_files` | generated pages are added (`reference.py`), and the examples of all pages run |
+| `on_files` | generated pages are added (`reference.py`, `notebooks.py`), and the examples of all pages run |
 | `on_page_markdown` | the output of each example is put below it; ``<!-- generated: NAME -->`` becomes that part |
 """
 
@@ -22,6 +22,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import notebooks
 import page_examples
 import reference
 
@@ -50,10 +51,15 @@ def _expanded(entry: Any, docs: Path) -> Any:
     if isinstance(entry, list):
         return [one for value in entry for one in _listed(_expanded(value, docs))]
     if isinstance(entry, str) and entry.endswith("/"):
-        generated = [name for name in reference.PAGES if name.startswith(entry)]
+        generated = [name for name in (*reference.PAGES, *_notebooks()) if name.startswith(entry)]
         written = sorted(str(path.relative_to(docs)) for path in (docs / entry).glob("*.md"))
         return sorted({*generated, *written}, key=lambda name: (not name.endswith("index.md"), _rank(name)))
     return entry
+
+
+def _notebooks() -> dict[str, Path]:
+    """Return the notebook of each page of `notebooks/`."""
+    return {f"notebooks/{path.stem}.md": path for path in notebooks.paths()}
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -76,12 +82,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             for name, text in pages.items()
             if page_examples.examples(text)
         }
+        executing = {name: pool.submit(notebooks.page, path, _fenced) for name, path in _notebooks().items()}
         for name, result in running.items():
             try:
                 _outputs[name], folder = result.result()
             except page_examples.ExampleError as error:
                 raise PluginError(str(error)) from None
             _made[name] = _add_files(files, config, name, pages[name], folder)
+        for name, page in executing.items():
+            try:
+                text, shown = page.result()
+            except page_examples.ExampleError as error:
+                raise PluginError(str(error)) from None
+            path = _notebooks()[name]
+            shown = {name: text, f"notebooks/{path.name}": path.read_text()} | {
+                f"notebooks/{file}": content for file, content in shown.items()
+            }
+            for file, content in shown.items():
+                files.append(File.generated(config, file, content=content))
     return files
 
 
@@ -124,7 +142,12 @@ def _formatted(output: dict[str, Any], links: dict[str, str]) -> str:
         return f"![Output of the example]({links[output['picture']]})"
     if "html" in output:
         return f'<div class="output">{output["html"]}</div>'
-    lines = output["text"].rstrip().splitlines()
+    return _fenced(output["text"])
+
+
+def _fenced(text: str) -> str:
+    """Return an output as a block of text, without the middle if it is long."""
+    lines = text.rstrip().splitlines()
     if len(lines) > LONGEST:
         half = LONGEST // 2
         lines = [*lines[:half], f"… {len(lines) - 2 * half} more lines …", *lines[-half:]]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+from support.site import notebooks
+
+NOTEBOOKS = notebooks.paths()
 SHOWN = {
     "cost": {"text/html", "image/png"},
     "explorer": {"text/html", "image/svg+xml"},
@@ -25,37 +22,16 @@ SHOWN = {
 """The kinds of output of each notebook, other than text."""
 FRAMES = {"explorer": "multilayer explorer", "table": "report"}
 """Titles of the pages that notebooks show in a frame."""
-SECONDS = 120
-"""Longest time for one cell. It only ends a cell that hangs."""
-
-
-EXECUTE = "from nbclient.cli import main; main()"
-"""The command `jupyter execute`."""
 
 
 def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)
 
 
-def run(path: Path, folder: Path) -> list[Any]:
-    """Run a copy of a notebook in a separate process and kernel. Return the outputs of all cells."""
-    copy = Path(shutil.copy(path, folder))
-    settings = {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime")}
-    done = subprocess.run(
-        [sys.executable, "-c", EXECUTE, "--inplace", f"--timeout={SECONDS}", str(copy)],
-        cwd=folder,
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [output for cell in read(copy).cells if cell.cell_type == "code" for output in cell.outputs]
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_its_outputs(path: Path, tmp_path: Path) -> None:
-    outputs = run(path, tmp_path)
+def test_a_notebook_runs_and_shows_its_outputs(path: Path) -> None:
+    cells = read(notebooks.run(path)).cells
+    outputs = [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output.text for output in outputs if output.output_type == "stream" and output.name == "stderr"]
     shown = [output.data for output in outputs if output.output_type in ("display_data", "execute_result")]
     assert SHOWN[path.stem] <= {kind for data in shown for kind in data}
@@ -76,7 +52,7 @@ def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
 
 def test_every_notebook_is_listed() -> None:
     assert {path.stem for path in NOTEBOOKS} == SHOWN.keys()
-    listed = (EXAMPLES / "README.md").read_text()
+    listed = (notebooks.EXAMPLES / "README.md").read_text()
     for path in NOTEBOOKS:
         assert f"]({path.name})" in listed, f"examples/README.md does not list {path.name}"
         assert "".join(read(path).cells[0].source).startswith("# ")

@@ -10,7 +10,8 @@ DOCS = ROOT / "docs"
 
 sys.path.insert(0, str(DOCS / "hooks"))
 
+import notebooks  # noqa: E402
 import page_examples  # noqa: E402
 import reference  # noqa: E402
 
-__all__ = ["DOCS", "ROOT", "page_examples", "reference"]
+__all__ = ["DOCS", "ROOT", "notebooks", "page_examples", "reference"]
