@@ -150,7 +150,7 @@ LISTED = 10
 _LISTED_BY = {
     "activation": "mlp activations",
     "layer or activation": "mlp activations and docs/reference/network-grammar.md",
-    "initialisation scheme": "mlp init --help",
+    "initialization scheme": "mlp init --help",
     "option": "mlp train --help",
     "loss": "mlp cost --help",
     "optimizer": "mlp cost --help",

@@ -89,7 +89,7 @@ def test_he_and_torch_standard_deviations_for_512_inputs() -> None:
 
 def test_a_scheme_must_be_a_string() -> None:
     for refused in (ml.build, ml.variance):
-        with pytest.raises(OptionError, match="an initialisation scheme must be a string such as 'he', got None"):
+        with pytest.raises(OptionError, match="an initialization scheme must be a string such as 'he', got None"):
             refused("4-3", init=None)
 
 
@@ -222,7 +222,7 @@ def test_equal_seeds_give_equal_values() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hee", "unknown initialisation scheme 'hee': did you mean 'he'"),
+        ("hee", "unknown initialization scheme 'hee': did you mean 'he'"),
         ("normal", r"normal needs variance: normal\(variance\), got 'normal'"),
         ("normal(x)", "constants of normal must be finite numbers, got 'x'"),
         ("normal(-1)", "variance must be at least 0, got -1"),
@@ -231,7 +231,7 @@ def test_equal_seeds_give_equal_values() -> None:
         ("he(fan_ot)", "^he takes fan_in or fan_out in brackets, got 'fan_ot'$"),
         ("he_uniform(fan_ot)", "^he_uniform takes fan_in or fan_out in brackets, got 'fan_ot'$"),
         ("lecun(3)", "^lecun takes nothing in brackets, got '3'$"),
-        ("nrmal(3)", "unknown initialisation scheme 'nrmal': did you mean 'normal'"),
+        ("nrmal(3)", "unknown initialization scheme 'nrmal': did you mean 'normal'"),
     ],
 )
 def test_invalid_schemes_are_refused(text: str, message: str) -> None:

@@ -164,7 +164,7 @@ def test_an_output_activation_that_limits_the_outputs_causes_a_warning(spec: str
 
 def test_a_positive_output_for_standardised_targets_causes_a_warning() -> None:
     x = np.random.default_rng(0).normal(size=(40, 2))
-    with pytest.warns(UserWarning, match="relu limits the outputs, but standardised targets have no limits"):
+    with pytest.warns(UserWarning, match="relu limits the outputs, but standardized targets have no limits"):
         ml.fit("2-4:tanh-1:relu", (x, x[:, 0] + 5.5), epochs=1, quiet=True)
 
 

@@ -209,7 +209,7 @@ def kept_floats(spec: Spec, batch: int, loss: Loss | None) -> int:
 
 
 def _once(numbers: int) -> Count:
-    """Return the numbers that do not depend on the batch, as f."""
+    """Return numbers that do not depend on the batch as the symbol f."""
     return named(f=numbers)[0] if numbers else count(0)
 
 
@@ -245,8 +245,8 @@ def _is_matrix(parameter: Parameter) -> bool:
 def keeps_gradients(spec: Spec, batch: int, *, clip: bool) -> bool:
     """Return whether all gradients of a step are stored before the update.
 
-    They are if they are clipped, or if a step is so long that it can be canceled. With fewer rows, storing them costs
-    more, so a step must be `LONGER` times as long.
+    This is true if gradients are clipped, or if a step is so long that it can be canceled. With fewer rows, storing
+    gradients costs more, so a step must be `LONGER` times as long.
     """
     weights = sum(p.size for p in spec.parameters.values() if _is_matrix(p))
     # The gradient of a vector is a sum over rows, and each row is read from memory.
@@ -261,8 +261,8 @@ def keeps_gradients(spec: Spec, batch: int, *, clip: bool) -> bool:
 def halves_gradients(spec: Spec, batch: int) -> bool:
     """Return whether the engine allocates memory to sum gradients over two halves of the rows.
 
-    It does if there are few weights, and no other parameters except biases. Steps of 1,024 rows do not use it, but the
-    last step of an epoch is smaller.
+    This is true if there are few weights, and no other parameters except biases. Steps of 1,024 rows do not use this
+    memory, but the last step of an epoch is smaller.
     """
     plain = all(layer.weights_alone for layer in spec.layers if not layer.passes_through)
     weights = sum(p.size for p in spec.parameters.values() if _is_matrix(p))

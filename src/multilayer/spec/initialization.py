@@ -149,7 +149,7 @@ def scheme(text: str) -> Scheme:
     0.01
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"an initialisation scheme must be a string such as 'he', got {text!r}")
+        raise OptionError(f"an initialization scheme must be a string such as 'he', got {text!r}")
     base, bracket, argument = text.replace(" ", "").partition("(")
     base = base.removesuffix("_normal")
     base = _ALIASES.get(base, base)
@@ -159,7 +159,7 @@ def scheme(text: str) -> Scheme:
     if bracket and base in _PLAIN:
         takes = "fan_in or fan_out" if f"{base}(fan_out)" in _PLAIN else "nothing"
         raise OptionError(f"{base} takes {takes} in brackets, got {argument.removesuffix(')')!r}")
-    return choose("initialisation scheme", name, _WITH_NUMBER, also=tuple(_PLAIN))
+    return choose("initialization scheme", name, _WITH_NUMBER, also=tuple(_PLAIN))
 
 
 def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dict[str, Array]:

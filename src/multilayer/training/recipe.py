@@ -221,7 +221,7 @@ def raw_outputs(spec: Spec, encoding: Encoding) -> tuple[Spec, str]:
     if encoding.task.classifies and loss.link is None and low <= 0 and high >= 1:
         return spec, ""  # the network itself predicts 0 or 1
     if np.isfinite([low, high]).any():
-        needed = "standardised targets" if loss.link is None else f"the outputs before the {loss.link}"
+        needed = "standardized targets" if loss.link is None else f"the outputs before the {loss.link}"
         warn(
             f"the output activation {last.name} limits the outputs, but {needed} have no limits for the loss "
             f"{loss.name}: remove it, {option('spec', repr(str(raw)))}"
