@@ -1,7 +1,7 @@
 // A network, its loss and its optimizer as plain data, and the interface of the cores that run them.
 //
 // Python writes a Program from a Spec, and cores only read it. Two kinds of core implement the same interface: plain loops
-// in float or double (reference/reference.h), used as the reference in tests and as a fallback, and vectorised kernels on
+// in float or double (reference/reference.h), used as the reference in tests and as a fallback, and vectorized kernels on
 // panels in float (fused/fused.h).
 //
 // A network is a flat list of operations. Its input is the numbers and category codes of a row. Each operation turns d_in
@@ -14,10 +14,10 @@
 //     activation   learned () or (I), blend (I)              a = f(x), or x + α (f(x) − x)
 //     scale        weight (I)                                y = x ⊙ s
 //     dropout      p, part                                   y = x ⊙ keep / (1 − p · factor of the step)
-//     batch_norm   weight, bias (I), mean, var (buffers)     normalises over the rows of the batch
-//     layer_norm   weight, bias (I)                          normalises each row
-//     rms_norm     weight (I)                                normalises each row, without a mean
-//     group_norm   weight, bias (I), groups                  normalises each of `groups` slices of a row
+//     batch_norm   weight, bias (I), mean, var (buffers)     normalizes over the rows of the batch
+//     layer_norm   weight, bias (I)                          normalizes each row
+//     rms_norm     weight (I)                                normalizes each row, without a mean
+//     group_norm   weight, bias (I), groups                  normalizes each of `groups` slices of a row
 //     columns      see Columns                               one vector from numbers and codes; always first
 //     enter, leave                                           y = x; y = x + input of `enter`
 //
@@ -46,7 +46,7 @@ namespace multilayer {
 
 constexpr int NONE = -1;
 
-// Normalise each row: y = weight ⊙ x̂ + bias (kernels/norms.h).
+// Normalize each row: y = weight ⊙ x̂ + bias (kernels/norms.h).
 #define MULTILAYER_ROWWISE(X) X(layer_norm) X(rms_norm) X(group_norm)
 #define MULTILAYER_KINDS(X)                                                                             \
     X(linear) X(glu) X(activation) X(dropout) X(batch_norm) X(columns) X(enter) X(leave)                 \

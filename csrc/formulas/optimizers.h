@@ -90,7 +90,7 @@ void descend(const Optimizer& o, double rate, double t, std::size_t n, const T* 
 namespace {
 
 // Updates n values. The order of operations is that of the reference core: clipping, L2, decay, step, average. Square
-// roots are correctly rounded. The compiler vectorises the loop.
+// roots are correctly rounded. The compiler vectorizes the loop.
 //
 // Registers: gradient, parameter, up to three arrays of state, some temporaries of Newton's method, and one register
 // per constant of the rule: 1 for SGD, 6 for Adam, 13 with clipping, decay and average. With 16 registers, some

@@ -1,4 +1,4 @@
-// The fused core: complete training steps on panels of rows (kernels/kernels.h). Threads synchronise only where they
+// The fused core: complete training steps on panels of rows (kernels/kernels.h). Threads synchronize only where they
 // share data.
 #pragma once
 

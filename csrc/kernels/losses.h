@@ -11,7 +11,7 @@
 namespace {
 
 // The targets of the rows of a panel, class by class. The kind of target is chosen before the loops, so that they can
-// be vectorised.
+// be vectorized.
 struct Targets {
     Targets(const LossTable& w, std::size_t p)
     : w_(w), first_(p * PANEL), rest_(1.0f - static_cast<float>(w.loss->constant)),
@@ -68,7 +68,7 @@ constexpr std::size_t TERMS = 64;
     for (std::size_t c = 0; c < C; ++c) {
         targets.of(c, t);
         float* __restrict line = panel + c * PANEL;
-        // Two loops, because the compiler would unroll a single one before it could vectorise it.
+        // Two loops, because the compiler would unroll a single one before it could vectorize it.
         for (std::size_t l = 0; l < PANEL; ++l) t[l] = (line[l] / sum[l] - t[l]) * share[l];
         for (std::size_t l = 0; l < PANEL; ++l) line[l] = t[l];
     }

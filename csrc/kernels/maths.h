@@ -1,4 +1,4 @@
-// Functions of one float without branches, so that loops over them can be vectorised. The comment of each states its
+// Functions of one float without branches, so that loops over them can be vectorized. The comment of each states its
 // error against the exact value. All functions propagate NaN and are exact where they saturate.
 //
 // Registers: the argument, the rest after range reduction, the sum of a polynomial, the power of two, and a selection,

@@ -1,4 +1,4 @@
-// Normalisation on panels. Each lane is a row, so sums over features loop down the panel. Formulas: nn/layers/norms.py.
+// Normalization on panels. Each lane is a row, so sums over features loop down the panel. Formulas: nn/layers/norms.py.
 //
 // Registers: two lines of sums in the first loop; mean, dot and scale and two loaded lines in the second. These five
 // lines take 5 of 32 or 10 of 16 registers. With LANES = 4 they take 20, and some are spilled. See vector16.h for

@@ -2,7 +2,7 @@
 // product for every function. For dropout masks, each lane is a row, so a block of the random stream gives four units
 // of sixteen rows.
 //
-// Loops over a function are flattened, because a loop with a function call is not vectorised.
+// Loops over a function are flattened, because a loop with a function call is not vectorized.
 //
 // Registers: activations stream, with the registers of maths.h. A block of the random stream needs 4 words of 2 × 2
 // vectors, 2 multipliers, 2 keys and 2 products: 22 of 32. With 16 registers, some words are spilled.

@@ -1,5 +1,5 @@
 // Vector16, or a line: one value of each of the sixteen rows of a panel, in registers. It is for sums down a panel.
-// Loops over single values are vectorised by the compiler.
+// Loops over single values are vectorized by the compiler.
 //
 // Registers: a line takes 16 / LANES registers, which is 1, 2 or 4. sum_panels keeps eight registers of sums for every
 // width and loads two more lines: 10 of 32 registers, 12 of 16, and all 16 with LANES = 4. sums16 holds eight lines,

@@ -266,7 +266,7 @@ void shifted_back(const Context<T>& at, const T* dy, const T* xhat, Tensors<T>& 
     if (T* dbias = gradient(gradients, at.op.bias)) add_rows(at.B, I, dy, dbias);
 }
 
-// layer_norm, rms_norm and group_norm normalise each of the `groups` slices of a row: x̂ = (x − μ)/√(v + ε), without μ
+// layer_norm, rms_norm and group_norm normalize each of the `groups` slices of a row: x̂ = (x − μ)/√(v + ε), without μ
 // for rms_norm. Keeps x̂ (B, I) and 1/√(v + ε) (B, groups).
 template <class T>
 void row_norm(const Context<T>& at) {
@@ -309,7 +309,7 @@ void row_norm_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradien
     }
 }
 
-// Batch norm in training: normalises each column over the rows, and computes new running statistics. Keeps x̂ (B, I)
+// Batch norm in training: normalizes each column over the rows, and computes new running statistics. Keeps x̂ (B, I)
 // and 1/√(v + ε) (I).
 template <class T>
 void batch_norm(const Context<T>& at, T* running_mean, T* running_var) {

@@ -1,7 +1,7 @@
 // The reference core: every operation, loss and optimizer of program.h as plain loops on one thread, in float or
 // double.
 //
-// Tests compare the vectorised core with it, and it runs where the vectorised core cannot. Formulas and their order of
+// Tests compare the vectorized core with it, and it runs where the vectorized core cannot. Formulas and their order of
 // operations are those of the numpy engine. Each operation is rounded separately.
 #pragma once
 

@@ -7,7 +7,7 @@
 
 namespace multilayer {
 
-// An array of floats, aligned to a cache line and initialised to zero.
+// An array of floats, aligned to a cache line and initialized to zero.
 class Floats {
 public:
     Floats() = default;

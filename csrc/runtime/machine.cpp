@@ -247,7 +247,7 @@ double shortest(std::size_t threads, double seconds, Prepare prepare, Work work)
     return best;
 }
 
-// Uninitialised floats, aligned to a cache line. The thread that first writes them decides in which memory they are.
+// Uninitialized floats, aligned to a cache line. The thread that first writes them decides in which memory they are.
 struct Free {
     void operator()(float* p) const { ::operator delete[](p, std::align_val_t{64}); }
 };

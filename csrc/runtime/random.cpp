@@ -10,7 +10,7 @@
 namespace multilayer {
 namespace {
 
-// Blocks that are computed at a time. Loops over lanes are inside loops over rounds, so that the compiler can vectorise
+// Blocks that are computed at a time. Loops over lanes are inside loops over rounds, so that the compiler can vectorize
 // them.
 constexpr std::size_t LANES = 32;
 
@@ -120,7 +120,7 @@ constexpr double D[] = {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0,
 
 constexpr double CENTRAL = 0.425;  // for |u - 1/2| up to this value, 85 % of all, no logarithm is needed
 
-// The approximation of the centre. q = u - 1/2.
+// The approximation of the center. q = u - 1/2.
 constexpr double central(double q) noexcept {
     const double r = CENTRAL * CENTRAL - q * q;
     return q * polynomial(A, r) / polynomial(B, r);
@@ -159,7 +159,7 @@ void uniform(const Stream& stream, const Window& window, double* out) {
 
 void normal(const Stream& stream, const Window& window, double* out) {
     each_word(stream, window, [&out](const std::uint32_t* words, std::size_t count) {
-        // The approximation of the centre has no branches and is vectorised, so it is computed for every value. One in
+        // The approximation of the center has no branches and is vectorized, so it is computed for every value. One in
         // seven values is then replaced.
         double q[4 * LANES];
         for (std::size_t i = 0; i < count; ++i) q[i] = from_bits(words[i]) - 0.5;

@@ -1,4 +1,4 @@
-// A pool of persistent threads. A call runs on several of them at the same time, and they synchronise at barriers.
+// A pool of persistent threads. A call runs on several of them at the same time, and they synchronize at barriers.
 //
 // Workers spin for a short time after a call, because the next call usually follows soon, and then sleep. Threads at a
 // barrier do the same. Each core has its own pool, so that several Python threads can use different cores at the same

@@ -2,7 +2,7 @@
 // scheduler if other processes use them. No fixed rule is right in both cases. Results do not depend on the number of
 // threads.
 //
-// The candidates are 1, 2, 4, … and the maximum. The best candidate so far is used, and its neighbours are tried again
+// The candidates are 1, 2, 4, … and the maximum. The best candidate so far is used, and its neighbors are tried again
 // from time to time: soon after they won or after the best became slower, and more and more rarely while they lose. The
 // more clearly they lose, the more rarely they are tried.
 #pragma once
