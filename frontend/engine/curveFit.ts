@@ -23,7 +23,7 @@ export function fitCurve(
 ): CurveFit {
   const { f } = activation(name)
   const spacing = (2 * reach) / units
-  // Steep enough that neighbouring units overlap, but not so steep that steps remain between them.
+  // Steep enough that neighboring units overlap, but not so steep that steps remain between them.
   const w = name === 'relu' ? 1 : 3 / spacing
   const centres = Array.from({ length: units }, (_, k) => -reach + spacing * (name === 'relu' ? k : k + 0.5))
   const features = (value: number): number[] => [...centres.map((c) => f(w * (value - c))), 1]

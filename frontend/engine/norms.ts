@@ -1,4 +1,4 @@
-// The four normalisations: x̂ = (x − μ)/√(v + ε) over a group of numbers, then γ x̂ + β.
+// The four normalizations: x̂ = (x − μ)/√(v + ε) over a group of numbers, then γ x̂ + β.
 //
 //   dx̂ = dy γ,  dx = (dx̂ − mean dx̂ − x̂ mean(dx̂ x̂)) / √(v + ε);  without the term mean dx̂ if μ is not subtracted
 import type { LayerSpec, Layer, Tensors } from './layer.ts'

@@ -1,4 +1,4 @@
-// The optimisers of multilayer.nn.optimizers, with the same order of operations as PyTorch.
+// The optimizers of multilayer.nn.optimizers, with the same order of operations as PyTorch.
 //
 //   sgd        p ← p − η g
 //   momentum   v ← μ v + g,  p ← p − η v
@@ -21,9 +21,9 @@ export interface Slots {
   readonly second: Float64Array
 }
 
-/** The state of an optimiser: two slots for W and b of every layer, and the number of steps. */
+/** The state of an optimizer: two slots for W and b of every layer, and the number of steps. */
 export interface OptimiserState {
-  /** The optimiser of this state. Another optimiser starts with an empty state. */
+  /** The optimizer of this state. Another optimizer starts with an empty state. */
   of: OptimiserName | null
   step: number
   readonly W: readonly Slots[]
@@ -72,7 +72,7 @@ const UPDATES: Record<OptimiserName, Update> = {
   },
 }
 
-/** One step with the gradients of a trace. Changes the network and the state of the optimiser. */
+/** One step with the gradients of a trace. Changes the network and the state of the optimizer. */
 export function optimiserStep(net: Network, t: Trace, of: OptimiserState, name: OptimiserName, rate: number, l2 = 0): void {
   if (of.of !== name) {
     for (const { first, second } of [...of.W, ...of.b]) (first.fill(0), second.fill(0))

@@ -7,7 +7,7 @@ export class Random {
 
   constructor(seed: number) {
     this.state = seed >>> 0
-    for (let i = 0; i < 4; i++) this.bits() // so that neighbouring seeds give unrelated numbers
+    for (let i = 0; i < 4; i++) this.bits() // so that neighboring seeds give unrelated numbers
   }
 
   /** 32 bits: a Weyl sequence through two rounds of mixing. */

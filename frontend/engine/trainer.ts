@@ -1,4 +1,4 @@
-// Training in the page: batches in a random order in each epoch, dropout on hidden layers, L2, one optimiser.
+// Training in the page: batches in a random order in each epoch, dropout on hidden layers, L2, one optimizer.
 // A step that would leave a number that is not finite is not taken. `failure` then has the step and the layer.
 import type { Dataset } from './datasets.ts'
 import { backward, clone, forward, computeLoss, emptyTrace, type Network, type Trace } from './network.ts'

@@ -61,7 +61,7 @@ export class Playground implements NetworkModel {
   /** Number of changes of weights. `net` stays the same object, so this counter triggers updates. */
   private version = $state(0)
   private readonly history = new UndoHistory<Snapshot>(THREE_RIGHT)
-  /** The training state without the weights: optimiser state, order of rows, number of steps. */
+  /** The training state without the weights: optimizer state, order of rows, number of steps. */
   private trainer = new Trainer(this.net, this.data, this.loss, this.settings)
   private curve = $state.raw<readonly LossPoint[]>([])
 
@@ -302,7 +302,7 @@ export class Playground implements NetworkModel {
     })
   }
 
-  /** Takes one step on all rows with the given optimiser and learning rate, if all numbers remain finite. */
+  /** Takes one step on all rows with the given optimizer and learning rate, if all numbers remain finite. */
   takeStep(name: OptimiserName, rate: number): void {
     this.stepped(() => {
       this.trainer.applyGradients(this.trace, name, rate)

@@ -53,7 +53,7 @@ export interface TrainingState {
   /** Remaining rows of this epoch. */
   readonly order: readonly number[]
   readonly optimiser: OptimiserName
-  /** The optimiser's number of steps, and its two slots for each weight, in the order of the weights. */
+  /** The optimizer's number of steps, and its two slots for each weight, in the order of the weights. */
   readonly steps: number
   readonly first: readonly number[]
   readonly second: readonly number[]

@@ -60,7 +60,7 @@ export class TargetCurve {
     this.curve = next
   }
 
-  /** Moves point k to `height`, and its neighbours by an amount that decreases with their distance. */
+  /** Moves point k to `height`, and its neighbors by an amount that decreases with their distance. */
   lift(k: number, height: number): void {
     const by = height - this.y[k]
     this.curve = Array.from(this.y, (v, j) => rounded(v + by * Math.exp(-(((j - k) / WIDE) ** 2))))

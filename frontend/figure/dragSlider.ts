@@ -1,4 +1,4 @@
-// A number that can be dragged, changed by keys or typed: the behaviour of every edge and bias in the figure.
+// A number that can be dragged, changed by keys or typed: the behavior of every edge and bias in the figure.
 //
 // Dragging up increases the value: 60 pixels are 1, or 0.1 with Shift. Values near 0 snap to 0. Escape restores the value.
 

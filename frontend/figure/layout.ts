@@ -18,7 +18,7 @@ export function layout(widths: readonly number[], width: number): Layout {
   const narrow = width < 520
   const most = Math.max(...widths)
   const between = (width - (narrow ? 64 : 140)) / (widths.length - 1)
-  // The name above a unit and the bias below it must not overlap those of its neighbours.
+  // The name above a unit and the bias below it must not overlap those of its neighbors.
   const radius = Math.max(11, Math.min(most > 6 ? 17 : most > 4 ? 19 : narrow ? 20 : 24, between * 0.3))
   const spacing = most > 6 ? 54 : most > 4 ? 78 : narrow ? 98 : 126
   const height = Math.max(narrow ? 300 : 404, most * spacing + 36)

@@ -55,7 +55,7 @@ export function contour(values: Float64Array, n: number, level: number): number[
 
 export type Rgb = readonly [number, number, number]
 
-/** Parses a colour of the theme. The build may have shortened #rrggbb to #rgb. */
+/** Parses a color of the theme. The build may have shortened #rrggbb to #rgb. */
 export function parseColor(color: string): Rgb {
   const digits = color.trim().slice(1)
   const n = parseInt(digits.length === 3 ? [...digits].map((d) => d + d).join('') : digits, 16)
@@ -63,8 +63,8 @@ export function parseColor(color: string): Rgb {
 }
 
 /**
- * Mixes two colours with the background, depending on the distance of each value from the level. `span` is the scale of the
- * distance. `floor` is the share of colour at the level itself, which makes its two sides distinguishable.
+ * Mixes two colors with the background, depending on the distance of each value from the level. `span` is the scale of the
+ * distance. `floor` is the share of color at the level itself, which makes its two sides distinguishable.
  */
 export function paintPixels(
   into: Uint8ClampedArray,

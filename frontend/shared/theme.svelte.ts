@@ -1,4 +1,4 @@
-// Light or dark: the setting of the system unless the reader chose one. Canvases read the colours of the style sheet here.
+// Light or dark: the setting of the system unless the reader chose one. Canvases read the colors of the style sheet here.
 type Choice = 'system' | 'light' | 'dark'
 
 class Theme {

@@ -1,4 +1,4 @@
-// Every tab at two widths and in both colour schemes: axe finds no serious violation, and the page does not scroll sideways.
+// Every tab at two widths and in both color schemes: axe finds no serious violation, and the page does not scroll sideways.
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// The engine against PyTorch in float64 and ml.trace: every z, a, δ, dW, db, and 20 steps of each optimiser, to 1e-10.
+// The engine against PyTorch in float64 and ml.trace: every z, a, δ, dW, db, and 20 steps of each optimizer, to 1e-10.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, inject, it } from 'vitest'

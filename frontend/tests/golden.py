@@ -2,10 +2,10 @@
 
     python golden.py OUT.json
 
-The file has networks of dense layers with every activation of the pages, three losses, and 20 steps of each optimiser.
+The file has networks of dense layers with every activation of the pages, three losses, and 20 steps of each optimizer.
 It also has every row of tests/support/cases.py that the pages compute, by `ml.trace`, which
 tests/interpretation/test_trace.py compares with autograd. If both sources compute a number, the script checks that they
-agree. For the initialisation schemes of the pages, the file has the standard deviation of the weights and the predicted
+agree. For the initialization schemes of the pages, the file has the standard deviation of the weights and the predicted
 mean squares, by `ml.variance`.
 """
 
@@ -57,7 +57,7 @@ def main(out: Path) -> None:
 
 
 def depth(scheme: str, activation: str) -> dict[str, Any]:
-    """Return predicted mean squares through six layers of 64 units at initialisation, by `ml.variance`."""
+    """Return predicted mean squares through six layers of 64 units at initialization, by `ml.variance`."""
     layers = ml.variance(f"64-(64:{activation})*5-64", scheme, rows=2).layers
     linear = [layer for layer in layers if layer.weight_std is not None]
     return {
@@ -70,7 +70,7 @@ def depth(scheme: str, activation: str) -> dict[str, Any]:
 
 
 def dense(draw: np.random.Generator, activation: str, i: int) -> dict[str, Any]:
-    """Return the trace of a network on one batch, and its weights after 20 steps of an optimiser."""
+    """Return the trace of a network on one batch, and its weights after 20 steps of an optimizer."""
     loss = list(LOSSES)[i % 3]
     optimizer = list(OPTIMIZERS)[(i // 3) % 3]
     inputs, outputs = int(draw.integers(1, 6)), int(draw.integers(2 if loss == "cross_entropy" else 1, 4))

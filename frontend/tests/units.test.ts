@@ -1,4 +1,4 @@
-// Parts of the explorer without a browser: links, training, curve fits, initialisation, contours.
+// Parts of the explorer without a browser: links, training, curve fits, initialization, contours.
 import { describe, expect, it } from 'vitest'
 import { collapseLinear } from '../engine/linearCollapse.ts'
 import { countCorrect, DATASETS } from '../engine/datasets.ts'

@@ -28,7 +28,7 @@ export interface Output {
   readonly quantiles?: readonly number[]
   /** Outputs are divided by it before the link function. */
   readonly temperature?: number
-  /** Bounds of standardised outputs, by output; empty if there are no bounds. */
+  /** Bounds of standardized outputs, by output; empty if there are no bounds. */
   readonly low?: readonly number[]
   readonly high?: readonly number[]
 }
