@@ -143,7 +143,7 @@ def test_folds_are_stratified() -> None:
 
 
 def test_folds_are_stratified_by_a_numeric_target() -> None:
-    """Neighbouring rows by target are in different parts, so the quantiles of the parts differ by one rank at most."""
+    """Neighboring rows by target are in different parts, so the quantiles of the parts differ by one rank at most."""
     y = np.random.default_rng(0).lognormal(sigma=2, size=160)
     part = splits.folds(160, 8, seed=0, strata=y)
     rank = y.argsort().argsort()

@@ -1,4 +1,4 @@
-"""The numpy and the torch engine over 50 steps in float64: every loss with every optimiser under a schedule."""
+"""The numpy and the torch engine over 50 steps in float64: every loss with every optimizer under a schedule."""
 
 from __future__ import annotations
 

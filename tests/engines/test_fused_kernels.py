@@ -1,4 +1,4 @@
-"""The vectorised kernels on random networks and unusual sizes.
+"""The vectorized kernels on random networks and unusual sizes.
 
 The tests compare float with the double reference loops, and instruction sets with each other. `SOAK=1` draws more and
 new random networks.

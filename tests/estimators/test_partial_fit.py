@@ -46,7 +46,7 @@ def test_a_model_of_images_continues_from_its_file(tmp_path: Path) -> None:
 
 
 def test_single_rows() -> None:
-    """Columns of a single row are not standardised, and no column is dropped."""
+    """Columns of a single row are not standardized, and no column is dropped."""
     x, y = numbers(120)
     model = MLPRegressor(**QUICK)
     labels = MLPClassifier(**QUICK)

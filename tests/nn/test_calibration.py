@@ -1,4 +1,4 @@
-"""Combined members; temperatures against an optimiser; intervals against simulation; saved calibrations."""
+"""Combined members; temperatures against an optimizer; intervals against simulation; saved calibrations."""
 
 from __future__ import annotations
 

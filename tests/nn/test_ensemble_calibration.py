@@ -31,7 +31,7 @@ def simulated(
     """Return simulated member outputs, the training rows of each member, and targets drawn from the true probabilities.
 
     The outputs are the true logits plus independent noise, times OVERCONFIDENCE. Each member holds out a fifth of the
-    rows. On its training rows, its outputs are shifted towards the target by `learned`.
+    rows. On its training rows, its outputs are shifted toward the target by `learned`.
     """
     generator = np.random.default_rng(seed)
     truth = apart * generator.normal(size=(rows, CLASSES if loss.classes else 1))
@@ -48,7 +48,7 @@ def simulated(
 
 
 def best(loss: Loss, z: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Return the temperature that minimises the loss of the averaged ensemble on these rows."""
+    """Return the temperature that minimizes the loss of the averaged ensemble on these rows."""
 
     def cost(t: float) -> float:
         return float(loss.rows(combined(loss, list(z), Calibration(temperature=float(np.exp(t)))), y).sum())

@@ -1,4 +1,4 @@
-"""Data-dependent initialisation: unit outputs have standard deviation 1, kinks lie among the rows, values are
+"""Data-dependent initialization: unit outputs have standard deviation 1, kinks lie among the rows, values are
 finite."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_every_unit_has_standard_deviation_1_over_the_training_rows(n: int) -> N
 
 
 def test_initialisation_from_a_subsample_of_the_rows() -> None:
-    """The initialisation uses 1,024 of the 5,000 rows.
+    """The initialization uses 1,024 of the 5,000 rows.
 
     The relative error of a standard deviation estimated from n rows is about 1/√(2n) = 2 %. Five times this is allowed,
     doubled for the heavy tails of the squared inputs.

@@ -1,4 +1,4 @@
-"""Initialisation: variances of the schemes, reproducible values, and predicted variance through depth."""
+"""Initialization: variances of the schemes, reproducible values, and predicted variance through depth."""
 
 from __future__ import annotations
 

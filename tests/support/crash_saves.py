@@ -2,7 +2,7 @@
 
 A scenario has the past actions of a run and its next actions. The next actions run once to list the points that they
 pass. Then they run in one fork per point, which is killed by SIGKILL at that point, and in one fork per write to a
-file, which is killed halfway through that write. The fork reports by a pipe how many actions it completed. Afterwards,
+file, which is killed halfway through that write. The fork reports by a pipe how many actions it completed. Afterward,
 the run must be readable. Its state must be bit-identical to the state after that number of actions, or after one more.
 It must also be possible to continue the run. The script prints the number of cases and the failures as JSON.
 """

@@ -95,7 +95,7 @@ def part(cases: list[Any], count: int) -> list[Any]:
 
 
 class Killed(BaseException):
-    """Raised instead of killing the process: nothing is saved afterwards."""
+    """Raised instead of killing the process: nothing is saved afterward."""
 
 
 @contextmanager
