@@ -421,6 +421,45 @@ def test_a_damaged_run_does_not_hide_the_others(here: Path) -> None:
     assert (named.exit_code, "runs/c" in named.stdout) == (2, True)
 
 
+def test_a_folder_of_runs_lists_the_runs_in_it(here: Path) -> None:
+    for name in ("a", "b"):
+        mlp("train", "iris", *FAST, "--run", f"tries/{name}")
+    assert {run["run"] for run in json.loads(mlp("runs", "tries", "--json"))} == {"tries/a", "tries/b"}
+    assert [run["run"] for run in json.loads(mlp("runs", "tries/a", "--json"))] == ["tries/a"]
+    (here / "empty").mkdir()
+    assert "empty is not a run: it has no config.json" in mlp("runs", "empty", code=2)
+
+
+def test_class_weights_as_text_are_those_of_a_mapping(here: Path) -> None:
+    table(here / "t.csv")
+    mlp("train", "t.csv", "--target", "y", *FAST, "--class-weight", "true=3, false=0.5", "--run", "w")
+    assert json.loads((here / "w" / "config.json").read_text())["config"]["config"]["class_weight"] == {
+        "true": 3.0,
+        "false": 0.5,
+    }
+
+
+@pytest.mark.parametrize("text", ["yes", "yes=", "=2", "yes=2,yes=3", "yes=two", "yes=2,", ""])
+def test_class_weights_that_cannot_be_read(here: Path, text: str) -> None:
+    table(here / "t.csv")
+    out = mlp("train", "t.csv", "--target", "y", "--class-weight", text, code=2)
+    message = f"--class-weight must be balanced, or each class once with its weight, such as yes=2,no=1, got {text!r}"
+    assert message in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("r.pt", "--out must end in .onnx, got r.pt: for a PyTorch module, use ml.to_torch in Python"),
+        ("r.safetensors", "--out must end in .onnx, got r.safetensors"),
+        ("r", "--out must end in .onnx, got r"),
+    ],
+)
+def test_an_export_needs_the_suffix_of_its_format(here: Path, out: str, message: str) -> None:
+    assert message in " ".join(mlp("export", "model.safetensors", "--out", out, code=2).split())
+    assert not (here / out).exists()
+
+
 def test_no_runs_yet(here: Path) -> None:
     assert "no runs in ./runs yet" in mlp("runs")
 

@@ -184,7 +184,10 @@ def test_no_time_for_a_trial(tmp_path: Path) -> None:
         (("--loss", "mze"), "unknown loss 'mze'"),
         (("--task", "numbers"), "unknown task 'numbers'"),
         (("--metric", "rmse"), "rmse does not fit a binary task"),
-        (("--class-weight", "even"), "--class-weight must be 'balanced' or a mapping, got 'even'"),
+        (
+            ("--class-weight", "even"),
+            "--class-weight must be balanced, or each class once with its weight, such as yes=2,no=1, got 'even'",
+        ),
         (("--group", "nobody"), "nobody"),
         (("--run", "t.csv"), "--run must be a folder, got the file t.csv: use another name"),
     ],

@@ -23,7 +23,7 @@ from ..spec.spec import MAX_JSON
 MODEL = "model.safetensors"
 _EXPECTED = "pass widths such as 784-256-10, a .json or .safetensors file, or the folder of a run"
 _FILE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
-_PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".joblib")
+PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".joblib")
 _TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".npy", ".npz", ".gz", ".xlsx")
 
 
@@ -69,7 +69,7 @@ def _read_untrained(arch: str, activation: str) -> Spec:
     if not _FILE_NAME.search(arch) and os.sep not in arch and not os.path.exists(arch):
         return Spec.parse(arch, activation=activation)
     suffix = Path(arch).suffix.lower()
-    if os.path.exists(arch) and suffix in _PICKLES:
+    if os.path.exists(arch) and suffix in PICKLES:
         raise SpecError(
             f"{arch} is a PyTorch or pickle file. Such files can run code, so they are never read: "
             "load it in Python and convert it with ml.from_torch"

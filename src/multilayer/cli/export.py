@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import OptionError, printable, unknown_name, warn
+from . import arch as networks
 from .options import OUTPUT, Model, option
 from .output import console, show
 
@@ -44,6 +45,9 @@ def export(
 
     if to not in FORMATS:
         raise OptionError(unknown_name("format", to, FORMATS))
+    if out is not None and out.suffix.lower() != f".{to}":
+        other = ": for a PyTorch module, use ml.to_torch in Python" if out.suffix.lower() in networks.PICKLES else ""
+        raise OptionError(f"--out must end in .{to}, got {printable(str(out))}{other}")
     loaded = load(model)
     out = out or (model / "model" if model.is_dir() else model).with_suffix(f".{to}")
     with warnings.catch_warnings(record=True, action="always") as caught:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import OptionError
+
 DATA, NETWORK, OUTPUT, MACHINE = "Data", "Network", "Output", "Machine"
 """Panels of the help that several commands have."""
 
@@ -45,6 +47,28 @@ def columns_in(text: str | None) -> str | list[str] | None:
     ('income', ['low', 'high'])
     """
     return [part.strip() for part in text.split(",")] if text is not None and "," in text else text
+
+
+def class_weights(text: str) -> str | dict[str, float]:
+    """Parse the value of --class-weight.
+
+    >>> class_weights("balanced"), class_weights("yes=2, no=0.5")
+    ('balanced', {'yes': 2.0, 'no': 0.5})
+    """
+    if text == "balanced":
+        return text
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = (word.strip() for word in part.rpartition("="))
+        try:
+            weight = float(value)
+        except ValueError:
+            weight = None
+        if weight is None or not name or name in found:
+            expected = "balanced, or each class once with its weight, such as yes=2,no=1"
+            raise OptionError(f"--class-weight must be {expected}, got {text!r}")
+        found[name] = weight
+    return found
 
 
 def starting_with(names: Iterable[str]) -> Callable[[str], list[str]]:

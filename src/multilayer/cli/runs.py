@@ -24,7 +24,9 @@ EXAMPLES = (
 def runs(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN", help="Folders of runs.", show_default="all runs in the folder runs"),
+        typer.Argument(
+            metavar="RUN", help="Runs, or folders that contain runs.", show_default="all runs in the folder runs"
+        ),
     ] = None,
     to: Annotated[
         str | None,
@@ -39,7 +41,7 @@ def runs(
 
     `mlp runs log RUN --to tensorboard` sends the events of a finished run to a tracker.
     """
-    from ..runs import RunFolder, find
+    from ..runs import RunFolder, find, runs_in
 
     if paths and str(paths[0]) == "log" and not paths[0].exists():
         _log(paths[1:], to)
@@ -48,7 +50,7 @@ def runs(
         raise OptionError("--to can only be used with log: mlp runs log RUN --to tensorboard")
     found: list[dict[str, Any]] = []
     damaged: list[dict[str, Any]] = []
-    for path in paths or find():
+    for path in (one for named in paths for one in runs_in(named)) if paths else find():
         try:
             found.append(summary(RunFolder.open(path)))
         except MultilayerError as error:

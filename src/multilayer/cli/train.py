@@ -33,6 +33,7 @@ from .options import (
     TimeColumn,
     Track,
     Weight,
+    class_weights,
     columns_in,
     flag,
     option,
@@ -237,7 +238,9 @@ def _widths(text: str) -> tuple[int, ...]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Convert the string of an option: --validation is a number, none or auto."""
+    """Convert the string of an option: --validation is a number, none or auto; --class-weight can be a mapping."""
+    if name == "class_weight":
+        return class_weights(value)
     if name != "validation":
         return value
     if value in ("none", "auto"):

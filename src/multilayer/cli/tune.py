@@ -27,6 +27,7 @@ from .options import (
     Target,
     TimeColumn,
     Weight,
+    class_weights,
     columns_in,
     flag,
     option,
@@ -146,7 +147,12 @@ def tune(
     if plot is not None:
         check_path(plot)
     limit = Config(time_limit=time_limit).time_limit
-    given = {"task": task, "loss": loss, "metric": metric, "class_weight": class_weight}
+    given = {
+        "task": task,
+        "loss": loss,
+        "metric": metric,
+        "class_weight": None if class_weight is None else class_weights(class_weight),
+    }
     given |= {"epochs": epochs, "ensemble": ensemble, "threads": threads}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     source: dict[str, Any] = {

@@ -6,6 +6,6 @@ Training belongs in `training`. The file formats belong in `core`.
 from __future__ import annotations
 
 from .checkpoints import Loaded
-from .folder import RESTORE, RunFolder, find, next_number, no_model, numbered
+from .folder import RESTORE, RunFolder, find, next_number, no_model, numbered, runs_in
 
-__all__ = ["RESTORE", "Loaded", "RunFolder", "find", "next_number", "no_model", "numbered"]
+__all__ = ["RESTORE", "Loaded", "RunFolder", "find", "next_number", "no_model", "numbered", "runs_in"]

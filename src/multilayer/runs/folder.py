@@ -234,6 +234,12 @@ def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
         return sorted(path for path in folder.iterdir() if (path / _CONFIG).is_file())
 
 
+def runs_in(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the runs that a path names: the runs in a folder that is not a run itself, otherwise only the path."""
+    folder = Path(path)
+    return [folder] if (folder / _CONFIG).exists() else find(folder) or [folder]
+
+
 def event_of(line: bytes, where: str) -> events.Event:
     """Return the event of a line of the log. `where` is the file and line for error messages."""
     data = canonical_json.loads(line, where)
