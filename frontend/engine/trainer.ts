@@ -130,7 +130,7 @@ function nonFiniteWeights(net: Network): { layer: number; what: string } | null 
 
 function nonFiniteState(of: OptimiserState): { layer: number; what: string } | null {
   const l = of.W.findIndex((W, k) => [W, of.b[k]].some((s) => !finite(s.first) || !finite(s.second)))
-  return l < 0 ? null : { layer: l + 1, what: 'the optimiser state' }
+  return l < 0 ? null : { layer: l + 1, what: 'the optimizer state' }
 }
 
 export interface UnitHealth {

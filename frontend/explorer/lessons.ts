@@ -32,7 +32,7 @@ export const LESSONS: readonly Lesson[] = [
   },
   {
     name: 'zero',
-    title: 'Zero initialisation',
+    title: 'Zero initialization',
     watch:
       'All weights start at 0. All hidden units are then the same, the gradient of the first layer is 0, and only the last bias ever changes.',
     choices: { ...usual, scheme: 'zeros' },

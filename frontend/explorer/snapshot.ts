@@ -167,7 +167,7 @@ function checkTrainingSettings(value: unknown): TrainingSettings {
     return given
   }
   if (typeof found.scheme !== 'string' || !Object.hasOwn(SCHEMES, found.scheme))
-    throw new Error('this page does not have its initialisation')
+    throw new Error('this page does not have its initialization')
   if (typeof found.optimiser !== 'string' || !Object.hasOwn(OPTIMISERS, found.optimiser))
     throw new Error('this page does not have its optimiser')
   return {

@@ -59,7 +59,7 @@ describe('training', () => {
     expect(playground.snapshot().weights).toEqual(ahead)
   })
 
-  it('starts with an empty state after a change of the optimiser', () => {
+  it('starts with an empty state after a change of the optimizer', () => {
     const [playground, fresh] = [new Playground(), new Playground()]
     playground.takeStep('momentum', 0.1)
     fresh.load({ ...playground.snapshot(), course: null })
@@ -130,7 +130,7 @@ describe('training', () => {
     expect(playground.snapshot().course!.order).toEqual(before.course?.order ?? [])
   })
 
-  it('takes no step that would leave a number that is not finite in the optimiser state', () => {
+  it('takes no step that would leave a number that is not finite in the optimizer state', () => {
     const playground = new Playground()
     playground.restart({ data: 'wave', activation: 'relu', hidden: [4] })
     playground.takeStep('sgd', 1e6)
@@ -138,7 +138,7 @@ describe('training', () => {
     expect(checkSnapshot(playground.snapshot())).toEqual(playground.snapshot())
   })
 
-  it('keeps the state before the failed step, including the optimiser state', () => {
+  it('keeps the state before the failed step, including the optimizer state', () => {
     const playground = new Playground()
     playground.restart({ data: 'songs', activation: 'relu', hidden: [8, 8] })
     playground.changeSettings({ optimiser: 'momentum', rate: 1e6 })
@@ -173,7 +173,7 @@ describe('states', () => {
     [{ ...THREE_RIGHT, weights: [1] }, '13 weights'],
     [{ ...THREE_RIGHT, weights: THREE_RIGHT.weights.map(() => NaN) }, 'finite'],
     [{ ...THREE_RIGHT, weights: THREE_RIGHT.weights.map(String) }, 'finite'],
-    [{ ...THREE_RIGHT, training: undefined }, 'does not have its initialisation'],
+    [{ ...THREE_RIGHT, training: undefined }, 'does not have its initialization'],
     [{ ...THREE_RIGHT, training: { ...DEFAULT_TRAINING, optimiser: 'constructor' } }, 'optimiser'],
     [{ ...THREE_RIGHT, training: { ...DEFAULT_TRAINING, rate: -1 } }, 'rate'],
     [{ ...THREE_RIGHT, training: { ...DEFAULT_TRAINING, dropout: 1 } }, 'dropout'],

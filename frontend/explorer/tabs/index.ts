@@ -34,6 +34,6 @@ export const TABS: readonly Tab[] = [
   tab('steps', 'Step by step', StepByStep, 'playground'),
   tab('train', 'Train', Train, 'playground'),
   tab('gallery', 'Activations', Activations),
-  tab('depth', 'Initialisation', Initialisation),
+  tab('depth', 'Initialization', Initialisation),
   tab('draw', 'Fit a curve', CurveFitting, 'targetCurve'),
 ]
