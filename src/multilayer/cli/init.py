@@ -28,7 +28,7 @@ EXAMPLES = (
     'mlp init "64-(64:tanh)*20-10" --scheme "normal(0.01)" --plot variance.svg',
     "mlp init 784-256-128-10 --activation gelu --json",
 )
-NOTE = """In JSON, a size that cannot be predicted is null, and one that is not finite is the string "inf" or "nan"."""
+NOTE = """In JSON, a value that cannot be predicted is null. A value that is not finite is the string "inf" or "nan"."""
 
 
 def init(
@@ -109,7 +109,7 @@ def _heading(found: Variance, network: str, seed: int, rows: int) -> Text:
 
 
 def table(found: Variance, page: Console) -> RenderableType:
-    """Return a table with one line per layer. Bars go to the right for sizes above 1, otherwise to the left."""
+    """Return a table with one line per layer. Bars go to the right for values above 1, otherwise to the left."""
     sheet = Table(box=None, header_style="dim", padding=(0, 1, 0, 0), pad_edge=False)
     roomy = page.width >= 96
     sheet.add_column("\nlayer", no_wrap=True)
@@ -149,7 +149,7 @@ def _name(layer: LayerVariance) -> Text:
 
 
 def _decades(found: Variance) -> float:
-    """Return the length of the bars in powers of ten: the largest distance of a measured size from 1, at least 1."""
+    """Return how many powers of ten a bar covers: enough for every measured value, and at least one."""
     sizes = [size for layer in found.layers for size in (layer.measured_forward, layer.measured_backward)]
     return max([1.0, *(abs(math.log10(size)) for size in sizes if 0 < size < math.inf)])
 

@@ -131,7 +131,26 @@ class FittedMixin:
         self._network().to_onnx(path)
 
     def to_torch(self, *, member: int | None = None, preprocessing: bool = False) -> TrainedNetwork:
-        """Return the trained network as a torch module. Parameters and result are those of `ml.to_torch`."""
+        """Return the trained network as a torch module, as `ml.to_torch` does.
+
+        Parameters
+        ----------
+        member : int, optional
+            Ensemble member to convert, counted from 0, without calibration. By default, the calibrated average of all
+            members.
+        preprocessing : bool
+            Whether the module scales its inputs. By default, it takes scaled numbers.
+
+        Returns
+        -------
+        TrainedNetwork
+            The module, in evaluation mode.
+
+        Raises
+        ------
+        MissingExtra
+            If torch is not installed.
+        """
         return self._network().to_torch(member=member, preprocessing=preprocessing)
 
     @classmethod
