@@ -208,7 +208,7 @@ class Encoding:
         return Encoded(x=x, codes=codes, y=y, rows=rows, notes=(*notes, *more))
 
     def read(self, source: Any, *, targets: bool = False) -> Table:
-        """Read new rows as a table with the column names of training. Text columns get their types of training."""
+        """Read new rows as a table with the column names and the column types of training."""
         hints = self._hints(targets)
         table = self._aligned(read_raw(source, hints=hints), targets)
         names = [*self._used, *(self.task.names if targets else ())]

@@ -3,7 +3,7 @@
     delimiter       , ; tab or |: the one for which the numbers of values in the first records differ least
     header          the first record; names must not be empty, and must be distinct. A first column without a name that
                     only numbers the rows is ignored, because pandas writes its index in this form
-    decimal comma   if the delimiter is ; or tab, a column contains numbers such as 1,5, and no column has 1.5
+    decimal comma   if the delimiter is ; or tab, and the file contains numbers such as 1,5 but no number such as 1.5
     types           as in `type_inference`, over the whole file; at prediction, columns that were text stay text
 
 A file must be UTF-8 without NUL bytes. A byte order mark is skipped.
@@ -163,7 +163,7 @@ def _parse(data: bytes, name: str, delimiter: str, header: list[str], hints: dic
 def _stream(data: bytes) -> Any:
     """Copy bytes to memory of Arrow.
 
-    Its threads may release the bytes while Python exits. The process would abort if they were in memory of Python.
+    Arrow's threads may release the bytes while Python exits. If Python owned their memory, the process would abort.
     """
     held = pa.allocate_buffer(len(data))
     np.frombuffer(held, dtype=np.uint8)[:] = np.frombuffer(data, dtype=np.uint8)

@@ -158,8 +158,8 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predict the target of each row.
 
-        With a quantile loss of several levels, this is the median: the trained one, else interpolated between the
-        nearest levels, else the nearest level.
+        With a quantile loss of several levels, this is the median. If 0.5 is not a trained level, the median is
+        interpolated between the nearest levels, or is the nearest level.
 
         Parameters
         ----------

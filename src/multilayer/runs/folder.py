@@ -167,7 +167,7 @@ class RunFolder:
     def append(self, event: events.Event) -> None:
         """Append an event to the log, with the current time unless it has one.
 
-        The event is not lost if the process is killed afterwards. After the next checkpoint, it is not lost in a power
+        The event is not lost if the process is killed afterward. After the next checkpoint, it is not lost in a power
         failure.
         """
         stamped = event if event.time is not None else replace(event, time=time.time())
@@ -365,5 +365,5 @@ class Lock:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             holder = os.pread(self._file, 20, 0).decode("ascii", "replace")
-            who = "this process" if holder == str(os.getpid()) else f"process {holder or 'of another kind'}"
+            who = "this process" if holder == str(os.getpid()) else f"process {holder}" if holder else "another process"
             raise RunError(f"{folder} is open in {who}: wait for it to end, or choose another run") from None
