@@ -128,6 +128,12 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         ------
         OptionError
             If the constructor has no option with this name. The message names the nearest one.
+
+        Examples
+        --------
+        >>> from multilayer import MLPClassifier
+        >>> MLPClassifier().set_params(epochs=20).epochs
+        20
         """
         valid = self._get_param_names()
         for name in params:
@@ -180,6 +186,13 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
             If an option or an argument is invalid.
         DataError
             If the rows or the targets cannot be used. The message names the row and the column.
+
+        Examples
+        --------
+        >>> from multilayer import MLPClassifier
+        >>> model = MLPClassifier(ensemble=2, epochs=8, hidden=8, random_state=0)
+        >>> model.fit([[0.0, "a"], [1.0, "b"]] * 10, ["no", "yes"] * 10).classes_
+        array(['no', 'yes'], dtype='<U3')
         """
         with self._keeping_data_attributes():
             X, y = from_dataset(X, y)

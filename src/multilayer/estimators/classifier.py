@@ -253,6 +253,13 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
             If the estimator is not fitted.
         DataError
             If the rows do not fit the model.
+
+        Examples
+        --------
+        >>> from multilayer import MLPClassifier
+        >>> model = MLPClassifier(ensemble=2, epochs=8, hidden=8, random_state=0)
+        >>> model.fit([[0.0], [1.0]] * 10, ["no", "yes"] * 10).predict([[0.0], [1.0]])
+        array(['no', 'yes'], dtype='<U3')
         """
         p = self.predict_proba(X)
         if self.model_ is not None and self.model_.encoding.task.kind == "multilabel":
@@ -278,6 +285,14 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
             If the estimator is not fitted.
         DataError
             If the rows do not fit the model.
+
+        Examples
+        --------
+        >>> from multilayer import MLPClassifier
+        >>> model = MLPClassifier(ensemble=2, epochs=8, hidden=8, random_state=0)
+        >>> p = model.fit([[0.0], [1.0]] * 10, ["no", "yes"] * 10).predict_proba([[0.0], [1.0]])
+        >>> p.shape, bool(p[0, 0] > p[1, 0])
+        ((2, 2), True)
         """
         model = cast("TrainedModel | None", self._fitted_model())
         table = self._table(X, reset=False)

@@ -177,6 +177,14 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
             If the estimator is not fitted.
         DataError
             If the rows do not fit the model.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from multilayer import MLPRegressor
+        >>> X = np.linspace(-1, 1, 100)[:, None]
+        >>> MLPRegressor(ensemble=2, epochs=8, hidden=8, random_state=0).fit(X, X[:, 0]).predict(X[:5]).shape
+        (5,)
         """
         model = self._fitted_model()
         return targets.middle(model.predict(self._table(X, reset=False)), model.encoding.loss)
