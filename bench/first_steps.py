@@ -31,7 +31,7 @@ from sklearn.preprocessing import StandardScaler
 from tabular import calibration_error, load, rows_of, shaped, usual_pipeline
 
 import multilayer as ml
-from multilayer.data import DataOptions, Table, make_training_data, read
+from multilayer.data import DataConfig, DataOptions, Table, make_training_data, read
 
 SPLITS = 10
 SETS = {
@@ -206,10 +206,9 @@ def table(folder: Path, row: dict[str, Any]) -> Figures:
     frame = X.iloc[train].assign(**{row["target"]: y[train]})
     classes = row["task"] != "regression"
     task = ("binary" if y.max() == 1 else "multiclass") if classes else "regression"
-    options: dict[str, Any] = {"target": row["target"], "task": task}
-    encoding = make_training_data(frame, DataOptions(**options)).encoding
+    encoding = make_training_data(frame, DataOptions(target=row["target"]), DataConfig(task=task)).encoding
     spec = ml.mlp(encoding.inputs, [100], encoding.outputs)
-    run, seconds = timed(lambda: ml.fit(spec, frame, quiet=True, **options))
+    run, seconds = timed(lambda: ml.fit(spec, frame, target=row["target"], task=task, quiet=True))
     filled = shaped("sklearn", X, categories)
     peer = usual_pipeline(0 if classes else 1, categories, [c for c in X.columns if c not in categories])
     _, peer_seconds = timed(lambda: peer.fit(filled.iloc[train], y[train]))

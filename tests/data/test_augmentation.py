@@ -80,7 +80,7 @@ def test_mask() -> None:
 
 
 def test_mixup_only_mixes_training_rows() -> None:
-    made = prepare((X, LABELS), augment="mixup(1.0)", dtype=np.float64, validation=0.5)
+    made = prepare((X, LABELS), augment="mixup(1.0)", dtype="float64", validation=0.5)
     data = made.data
     batch = data.take(made.train, epoch=0)
     assert batch.y.shape == (len(made.train), 4)
@@ -127,7 +127,7 @@ def test_images_are_shifted_flipped_and_cropped() -> None:
 def test_background_is_black_after_scaling() -> None:
     floats = np.full((N, 4, 4), 5.0)
     floats[:, 1:3, 1:3] = RNG.normal(size=(N, 2, 2))
-    made = prepare((floats, LABELS), augment="shift(3)", validation=None, dtype=np.float64)
+    made = prepare((floats, LABELS), augment="shift(3)", validation=None, dtype="float64")
     black = -made.encoding.center[0] / made.encoding.scale[0]
     moved = made.data.take(np.arange(N), epoch=0).x
     assert np.isin(moved, [*made.data.x.ravel(), black]).all()
@@ -150,10 +150,10 @@ def test_invalid_augmentations_are_rejected(text: str, fault: str) -> None:
         prepare(TABLE, target="y", augment=text)
 
 
-def test_no_augmentation_and_lists_of_names() -> None:
+def test_no_augmentation_and_several_names() -> None:
     assert prepare(TABLE, target="y", augment="none").data.augment is None
-    assert prepare(TABLE, target="y", augment=[]).data.augment is None
-    a = prepare(TABLE, target="y", augment=["noise", "mask"]).data
+    assert prepare(TABLE, target="y", augment="").data.augment is None
+    a = prepare(TABLE, target="y", augment="noise + mask").data
     b = prepare(TABLE, target="y", augment="noise+mask").data
     assert same(a.take(np.arange(N), epoch=1), b.take(np.arange(N), epoch=1))
     with pytest.raises(

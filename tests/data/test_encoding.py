@@ -64,7 +64,7 @@ def test_kinds_of_columns() -> None:
 
 
 def test_numbers_are_standardised_and_missing_values_are_the_median() -> None:
-    ready = prepare(TABLE, target="y", validation=None, dtype=np.float64)
+    ready = prepare(TABLE, target="y", validation=None, dtype="float64")
     x = ready.data.x
     holes = np.array([np.nan if v is None else v for v in COLUMNS["holes"]])
     present = holes[~np.isnan(holes)]

@@ -130,12 +130,12 @@ def test_decoded_classes_have_their_original_values() -> None:
 
 def test_decoded_numbers_have_their_original_units() -> None:
     y = 1000 + 50 * X[:, :2]
-    ready = prepare((X, y), validation=None, dtype=np.float64)
+    ready = prepare((X, y), validation=None, dtype="float64")
     np.testing.assert_allclose(ready.data.y.mean(0), 0, atol=1e-9)
     np.testing.assert_allclose(ready.encoding.decode(ready.data.y), y, rtol=1e-12)
-    single = prepare((X, y[:, 0]), validation=None, dtype=np.float64)
+    single = prepare((X, y[:, 0]), validation=None, dtype="float64")
     assert single.encoding.decode(single.data.y).shape == (N,)
-    counts = prepare((X, I), loss="poisson", task="regression", validation=None, dtype=np.float64)
+    counts = prepare((X, I), loss="poisson", task="regression", validation=None, dtype="float64")
     np.testing.assert_allclose(counts.data.y[:, 0], I / np.mean(I), rtol=1e-12)  # an output of 0 is the mean
     np.testing.assert_allclose(counts.encoding.decode(np.log(counts.data.y + 1)), I + np.mean(I), rtol=1e-12)
     crossed = prepare((X, y[:, 0]), loss="quantile(0.1, 0.5, 0.9)", validation=None).encoding

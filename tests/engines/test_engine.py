@@ -350,7 +350,7 @@ def test_dropout_layers_are_numbered_in_order() -> None:
 )
 def test_a_state_of_another_network_is_refused(change, message: str) -> None:
     spec = ml.linear(3)
-    engine = NumpyEngine(spec, table(spec, 4), Settings(loss="mse"))
+    engine = NumpyEngine(spec, table(spec, 4), Settings(loss="mse", optimizer="adam"))
     tensors = engine.state().tensors()
     change(tensors)
     with pytest.raises(StateError, match=message):

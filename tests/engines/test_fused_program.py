@@ -11,9 +11,10 @@ from hypothesis import given, settings
 
 from multilayer.core import _core
 from multilayer.engines import Settings
+from multilayer.engines.config import EngineConfig
 from multilayer.engines.fused_engine import FusedEngine
 from multilayer.engines.fused_program import program_of, why_not
-from multilayer.engines.make import EngineOptions, choose_engine
+from multilayer.engines.make import choose_engine
 from multilayer.engines.protocol import dropout_layers
 from multilayer.errors import SpecError
 from multilayer.nn import activations, losses, optimizers
@@ -53,25 +54,24 @@ def test_the_first_layer_without_a_kernel_is_named(text: str, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("registry", "how", "what"),
+    ("registry", "options", "what"),
     [
-        (losses.LOSSES, Settings(loss="hinge"), "the loss hinge"),
-        (optimizers.OPTIMIZERS, Settings(loss="mse", optimizer="hinge"), "the optimizer hinge"),
+        (losses.LOSSES, {"loss": "hinge"}, "the loss hinge"),
+        (optimizers.OPTIMIZERS, {"loss": "mse", "optimizer": "hinge"}, "the optimizer hinge"),
     ],
 )
 def test_a_loss_or_optimizer_without_a_kernel_is_named(
-    monkeypatch: pytest.MonkeyPatch, registry: dict[str, Any], how: Settings, what: str
+    monkeypatch: pytest.MonkeyPatch, registry: dict[str, Any], options: dict[str, str], what: str
 ) -> None:
     """Automatic selection then chooses the torch engine."""
     make = losses.mse if "loss" in what else optimizers.sgd
     monkeypatch.setitem(registry, "hinge", lambda: replace(make(), name="hinge"))
     losses.get.cache_clear()
-    spec = Spec.parse("4-3:relu-1")
+    spec, how = Spec.parse("4-3:relu-1"), Settings(**options)
     found = why_not(spec, how.loss, how.optimizer)
     assert found == f"{what} has no kernel in the fused engine"
-    auto = EngineOptions(name="auto")
-    assert choose_engine(spec, auto, loss=how.loss, optimizer=how.optimizer) == "torch"
-    assert choose_engine(spec, auto, loss="mse", optimizer="adamw") == "fused"
+    assert choose_engine(spec, EngineConfig(optimizer=how.optimizer), loss=how.loss) == "torch"
+    assert choose_engine(spec, EngineConfig(), loss="mse") == "fused"
     with pytest.raises(SpecError, match=f"{what} has no kernel.*engine=torch"):
         FusedEngine(spec, table(spec, 4), how)
     losses.get.cache_clear()

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from multilayer.engines import Engine, Settings
-from multilayer.engines.make import ENGINES, EngineOptions, choose_engine, make_engine, make_ensemble
+from multilayer.engines.config import ENGINE_NAMES, EngineConfig
+from multilayer.engines.make import ENGINES, choose_engine, make_engine, make_ensemble
 from multilayer.errors import OptionError
 from multilayer.spec import Spec
 from support.engines import table
@@ -17,14 +18,17 @@ from support.engines import table
 SPEC = Spec.parse("4-6:tanh-2")
 ROWS = np.arange(30)
 every_engine = pytest.mark.parametrize("name", ENGINES)
-LEARNED = {"loss": "mse", "optimizer": "adamw"}
 
 
 def made(name: str, *, members: int = 1, threads: int | None = None) -> Engine:
-    options, data, settings = EngineOptions(name=name, threads=threads), table(SPEC, 30), Settings(loss="mse")
+    data, settings = table(SPEC, 30), Settings(loss="mse", engine=name, threads=threads)
     if members == 1:
-        return make_engine(SPEC, data, settings, options, ROWS)
-    return make_ensemble(SPEC, data, settings, options, [ROWS] * members)
+        return make_engine(SPEC, data, settings, ROWS)
+    return make_ensemble(SPEC, data, settings, [ROWS] * members)
+
+
+def test_the_option_engine_names_every_engine() -> None:
+    assert ("auto", *ENGINES) == ENGINE_NAMES
 
 
 @every_engine
@@ -66,18 +70,17 @@ def test_closing_an_ensemble_restores_the_threads_of_torch() -> None:
         ({"dtype": "bfloat16"}, "torch"),
         ({"compile": True}, "torch"),
         ({"device": "cuda"}, "torch"),
-        ({"name": "numpy"}, "numpy"),
+        ({"engine": "numpy"}, "numpy"),
     ],
 )
 def test_auto_chooses_the_fused_engine_if_possible(options: dict[str, str], chosen: str) -> None:
-    options_of_engine = EngineOptions(**{"name": "auto", **options})  # type: ignore[arg-type]
-    assert choose_engine(SPEC, options_of_engine, **LEARNED) == chosen
+    assert choose_engine(SPEC, EngineConfig(**options), loss="mse") == chosen  # type: ignore[arg-type]
 
 
 def test_auto_chooses_torch_for_layers_without_a_kernel() -> None:
-    assert choose_engine(Spec.parse("4-kan(8)-1"), EngineOptions(name="auto"), **LEARNED) == "torch"
+    assert choose_engine(Spec.parse("4-kan(8)-1"), EngineConfig(), loss="mse") == "torch"
 
 
 def test_the_fused_engine_refuses_other_devices() -> None:
     with pytest.raises(OptionError, match="runs on the CPU only, got device="):
-        choose_engine(SPEC, EngineOptions(name="fused", device="cuda"), **LEARNED)
+        choose_engine(SPEC, EngineConfig(engine="fused", device="cuda"), loss="mse")

@@ -103,7 +103,7 @@ def test_the_command_line_writes_statistics(tmp_path: Path) -> None:
 
 
 def test_the_interval_must_be_at_least_1() -> None:
-    with pytest.raises(OptionError, match="statistics_every must be at least 1, got 0"):
+    with pytest.raises(OptionError, match="statistics_every must be positive, got 0"):
         engine(NumpyEngine, statistics_every=0)
     with pytest.raises(OptionError, match="statistics_every must be positive"):
         ml.fit("3-1", (np.ones((9, 3)), np.arange(9.0)), statistics_every=0, quiet=True)

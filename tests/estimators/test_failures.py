@@ -134,7 +134,7 @@ def test_a_fit_that_diverges_warns() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weight_decay": float("nan")}, "weight_decay must be at least 0, got nan"),
+        ({"weight_decay": float("nan")}, "weight_decay must be finite and at least 0, got nan"),
         ({"learning_rate": float("inf")}, "learning_rate must be finite, got inf"),
         ({"learning_rate": float("nan")}, "learning_rate must be positive, got nan"),
     ],

@@ -210,7 +210,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         "data/test_type_inference.py",
         [
             ("if len(C.vocabulary(text)) == len(classes):", "if len(classes):"),
-            ("        table, found = _labels_as_written(table, found, options.task)\n", "        pass\n"),
+            ("        table, found = _labels_as_written(table, found, config.task)\n", "        pass\n"),
         ],
     ),
     (

@@ -24,7 +24,7 @@ def chosen(text: str, *, rows: int = 400, target: str = "classes", **options: An
     x = np.random.default_rng(0).normal(size=(rows, int(text.partition("-")[0])))
     y = x[:, 0] if target == "numbers" else (x[:, 0] > 0).astype(int) + (x[:, 0] > 1) * (target == "classes")
     config = Config.from_dict({"validation": None, **options})
-    prepared = encode((x, y), DataOptions(validation=(x[:50], y[:50])), config)
+    prepared = encode((x, y), DataOptions(validation_data=(x[:50], y[:50])), config)
     return with_defaults(config, ml.Spec.parse(text), prepared)
 
 

@@ -58,11 +58,14 @@ _COMMA = re.compile(r",(?![^(]*\))")
 
 _STEPS, _LENGTH = "Optimization", "Length of training"
 PANELS = {
-    DATA: ("task", "class_weight", "validation", "scaling", "augment"),
+    DATA: ("validation", "augment", "task", "class_weight", "scaling"),
     NETWORK: ("init", "ensemble", "calibrate"),
-    _STEPS: (),  # all others
-    _LENGTH: ("epochs", "epoch_rows", "time_limit", "patience", "metric"),
-    MACHINE: ("engine", "dtype", "device", "compile", "threads", "seed"),
+    _STEPS: (
+        *("optimizer", "loss", "learning_rate", "schedule", "weight_decay", "decay_schedule", "dropout_schedule"),
+        *("l2", "clip_norm", "clip_value", "average", "batch_size", "on_spike", "rollbacks", "rates"),
+    ),
+    _LENGTH: ("epochs", "epoch_rows", "metric", "patience", "time_limit"),
+    MACHINE: ("engine", "seed", "dtype", "device", "compile", "threads"),
     OUTPUT: ("checkpoint_every", "statistics_every"),
 }
 """Fields of `Config` by panel, in the order of the help."""
@@ -71,9 +74,8 @@ PANELS = {
 def _options() -> list[inspect.Parameter]:
     """Return an option for each field of `Config`. None means the value of the TOML file, or else the default."""
     known, tables = hints(), {name: _shown(value) for name, value in defaults().items()}
-    panels = {name: panel for panel, names in PANELS.items() for name in names}
-    found: list[inspect.Parameter] = []
-    for field in fields(Config):
+    options, found = {field.name: field for field in fields(Config)}, list[inspect.Parameter]()
+    for panel, field in ((panel, options[name]) for panel, names in PANELS.items() for name in names):
         kind = _plain(known[field.name])
         default = "auto" if field.metadata["auto"] else _shown(field.default)
         if tables.get(field.name, default) != default:
@@ -84,7 +86,7 @@ def _options() -> list[inspect.Parameter]:
             help=field.metadata["help"],
             show_default=default,
             metavar={int: "N", float: "X", str: "TEXT", bool: None}[kind],
-            rich_help_panel=panels.get(field.name, _STEPS),
+            rich_help_panel=panel,
         )
         found.append(
             inspect.Parameter(

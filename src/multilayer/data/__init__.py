@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from .encoding import Column, Encoded, Encoding
 from .loaders import is_loader, read_loader
+from .options import DataConfig, DataOptions
 from .readers import read
 from .table import Table
 from .targets import Task
-from .training_data import DataOptions, TrainingData, make_training_data
+from .training_data import TrainingData, make_training_data
 
 __all__ = [
     "Column",
+    "DataConfig",
     "DataOptions",
     "Encoded",
     "Encoding",

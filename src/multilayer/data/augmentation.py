@@ -15,7 +15,7 @@ so the result is the same for all batch sizes, numbers of threads and engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,9 +82,9 @@ class Chain:
         return batch
 
 
-def build(texts: str | Sequence[str], scene: Scene) -> Augment | None:
-    """Return the augmentation with the given names. None if there are no names, or only "none"."""
-    parts = [part.strip() for text in ([texts] if isinstance(texts, str) else texts) for part in text.split("+")]
+def build(text: str, scene: Scene) -> Augment | None:
+    """Return the augmentation with the names in `text`, joined with +. None if there are no names, or only "none"."""
+    parts = [part.strip() for part in text.split("+")]
     parts = [part for part in parts if part and part != "none"]
     for part in parts:
         if part.partition("(")[0].strip() in FOR_IMAGES and scene.image is None:

@@ -18,16 +18,17 @@ from ..errors import DataError, OptionError, option
 from . import targets
 from .batches import Batch, LoaderBatches, concatenate_batches, is_loader, read_batches
 from .encoding import Column, Encoding
+from .options import DataConfig, DataKeywords, DataOptions
 from .readers import target_columns
 from .table import Table
-from .training_data import DataKeywords, DataOptions, TrainingData
+from .training_data import TrainingData
 
 NAME = "the loader"
 LARGE = 100.0
 """Larger inputs are probably not scaled."""
 
 
-def read_loader(loader: Any, options: DataOptions) -> TrainingData:
+def read_loader(loader: Any, options: DataOptions, config: DataConfig) -> TrainingData:
     """Read a DataLoader once, as training data.
 
     Parameters
@@ -35,8 +36,10 @@ def read_loader(loader: Any, options: DataOptions) -> TrainingData:
     loader : torch.utils.data.DataLoader
         Must give batches (x, y) of the same size; only the last may be smaller.
     options : DataOptions
-        `validation` is a second loader, data with a target such as (X, y), or None. Options for tables, such as
+        `validation_data` is a second loader, or data with a target such as (X, y). Options for tables, such as
         `target`, are not allowed.
+    config : DataConfig
+        `validation` is "auto", None, or a file of validation rows.
 
     Returns
     -------
@@ -51,7 +54,7 @@ def read_loader(loader: Any, options: DataOptions) -> TrainingData:
         If batch sizes differ, or an input is not finite.
     """
     _check_options(options)
-    validation, dtype = options.validation, options.dtype
+    validation, dtype = options.validation(config), config.encoded_dtype
     if isinstance(validation, int | float):
         raise OptionError(
             f"with a loader, validation must be a second loader, (X, y) or None, got {validation!r}: split the dataset"
@@ -60,10 +63,10 @@ def read_loader(loader: Any, options: DataOptions) -> TrainingData:
     batch = _batch_size(batches)
     x, columns = _columns(batches)
     table = Table(name=NAME, columns=columns, matrix=x, matrix_names=tuple(f"x{i}" for i in range(x.shape[1])))
-    found = targets.infer(table, tuple(columns), options.task)
-    if options.task == "auto" and options.loss is not None:
-        targets.check_loss(table, found, options.loss)
-    loss = options.loss or found.usual_loss(options.outputs)
+    found = targets.infer(table, tuple(columns), config.task)
+    if config.task == "auto" and config.given_loss is not None:
+        targets.check_loss(table, found, config.given_loss)
+    loss = config.given_loss or found.usual_loss(options.outputs)
     every = np.arange(len(table), dtype=np.int64)
     found, notes = targets.standardise(found, table, every, loss)
     encoding = _encoding(x.shape[1], found, loss)
@@ -77,7 +80,7 @@ def read_loader(loader: Any, options: DataOptions) -> TrainingData:
         f"{count(len(x), 'row')} of {x.shape[1]:,} numbers in batches of {batch} from the loader",
         *notes,
     ]
-    if options.task == "auto":
+    if config.task == "auto":
         notes.append(f"{found.describe()} (inferred; {option('task')} overrides)")
     largest = float(np.abs(data.x[:]).max())
     if largest > LARGE:

@@ -8,9 +8,9 @@ not used. Columns of groups, times or weights are not inputs, unless `columns` o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from ..core.formatting import count
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, option, option_name, unknown_name
-from ..nn.layers import Inputs
 from . import columns as C
 from . import splits, targets
 from . import weights as sample_weights
 from .batches import Augment, Data
 from .encoding import Encoding, usable
 from .encoding_fit import fit
+from .options import DataConfig, DataOptions, is_separate
 from .preprocessing import Codes
 from .readers import read
 from .table import Rows, Table, where
@@ -34,111 +34,6 @@ FEWEST_PARTS = 5
 """Smallest number of parts into which the rows are divided for the members of an ensemble."""
 TARGETS = ("target", "label", "labels", "class", "y", "outcome")
 """Names of the target column, if the user specifies none."""
-
-
-class DataKeywords(TypedDict, total=False):
-    """The data options that `ml.fit` takes as keywords. `fit` sets the others from the training options."""
-
-    target: str | int | Sequence[str] | None
-    group: Any
-    time_column: Any
-    categorical: str | Iterable[str] | None
-    sample_weight: Any
-    validation_weight: Any
-    classes: Sequence[Any] | None
-    keep_constant: bool | Literal["all"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DataOptions:
-    """How to read the target, split the rows and encode the columns of a table.
-
-    Parameters
-    ----------
-    target : str, int or sequence of str, optional
-        Target column or columns.
-    group, time_column : str or array, optional
-        Column, or one value per row. Rows of one group are held out together; with `time_column`, the latest rows are
-        held out. A column named here is not an input.
-    categorical : str or iterable of str, optional
-        Columns to treat as categories, whatever their values are. Columns of arrays are given by number.
-    columns : mapping, optional
-        Kinds of columns: numeric, categorical, date, datetime, time or drop.
-    sample_weight, validation_weight : str or array, optional
-        Sample weights: the name of a column (`sample_weight` only), or one number per row.
-    class_weight : "balanced" or mapping, optional
-        Factor on the weights of the rows of each class, in training and validation.
-    classes : sequence, optional
-        All classes of the target, if the rows may lack some of them.
-    validation
-        Fraction of rows to hold out, "auto", None, or separate data. "auto" is 20 %, but no rows if there are fewer
-        than 10 rows and neither `group` nor `time_column`.
-    ensemble : int
-        Number of ensemble members. If it is above 1, `validation` is "auto" and there is no `time_column`, the rows are
-        divided into parts, and each member holds out a different one.
-    keep_constant : bool or "all"
-        Whether to accept a table in which every column is constant. "all" keeps each constant column.
-    augment : str, sequence of str or function, optional
-        Augmentations of `data.augmentation`, such as ``"noise(0.1)"``.
-    task, loss, scaling, seed
-        As in `Config`. If `loss` is None, it depends on the task and on `outputs`.
-    inputs : Inputs, optional
-        Inputs of the network, if known. Constant columns are kept if it takes exactly as many inputs as there are with
-        them.
-    outputs : int, optional
-        Number of outputs of the network, if known.
-    dtype
-        Type of the encoded numbers.
-    """
-
-    target: str | int | Sequence[str] | None = None
-    group: Any = None
-    time_column: Any = None
-    categorical: str | Iterable[str] | None = ()
-    columns: Mapping[str, str] | None = None
-    sample_weight: Any = None
-    validation_weight: Any = None
-    class_weight: str | Mapping[Any, float] | None = None
-    classes: Sequence[Any] | None = None
-    validation: Any = "auto"
-    ensemble: int = 1
-    keep_constant: bool | Literal["all"] = False
-    augment: str | Sequence[str] | Augment | None = None
-    task: str = "auto"
-    loss: str | None = None
-    scaling: str = "auto"
-    seed: int = 0
-    inputs: Inputs | None = None
-    outputs: int | None = None
-    dtype: Any = np.float32
-
-    def __post_init__(self) -> None:
-        if self.categorical is not None:
-            object.__setattr__(self, "categorical", names_of(self.categorical))
-        if isinstance(self.validation, bool | int):
-            raise OptionError(
-                f"{option_name('validation')} must be a fraction, None or separate data, got {self.validation!r}"
-            )
-        if self.group is not None and self.time_column is not None:
-            raise OptionError(
-                f"rows are split by {option_name('group')} or by {option_name('time_column')}, got both: remove one"
-            )
-
-
-def is_separate(validation: Any) -> bool:
-    """Return whether the validation rows are separate data, not a part of the table."""
-    share = validation is None or isinstance(validation, float)
-    return not share and not (isinstance(validation, str) and validation == "auto")
-
-
-def names_of(given: Any) -> list[str]:
-    """Return the names of one or several columns. Columns of arrays may be given as numbers.
-
-    >>> names_of("zip"), names_of([0, 2])
-    (['zip'], ['0', '2'])
-    """
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    return [str(name) for name in cast("Iterable[Any]", given)] if several else [str(given)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,16 +72,18 @@ class TrainingData:
     dropped: int = 0
 
 
-def make_training_data(source: Any, options: DataOptions | None = None) -> TrainingData:
+def make_training_data(
+    source: Any, options: DataOptions | None = None, config: DataConfig | None = None
+) -> TrainingData:
     """Read, split and encode a table. `source` is anything that `read` accepts.
 
     >>> made = make_training_data("iris")
     >>> made.encoding.inputs, made.encoding.outputs, len(made.train), len(made.validation)
     (Inputs(numeric=4, categories=()), 3, 120, 30)
     """
-    options = DataOptions() if options is None else options
-    validation, group, time, weight = options.validation, options.group, options.time_column, options.sample_weight
-    columns, dtype = options.columns, options.dtype
+    options, config = DataOptions() if options is None else options, DataConfig() if config is None else config
+    validation, weight = options.validation(config), options.sample_weight
+    group, time, columns, dtype = options.group, options.time_column, options.columns, config.encoded_dtype
     table = read(source)
     notes, given = list(table.notes), len(table)
     names = target_names(table, options.target, notes)
@@ -200,26 +97,26 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
     if time is not None and not isinstance(time, str):
         time = splits.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
-    found = targets.infer(table, names, options.task, options.classes)
-    if options.task == "auto" and options.classes is None and options.loss is not None:
-        targets.check_loss(table, found, options.loss)
+    found = targets.infer(table, names, config.task, options.classes)
+    if config.task == "auto" and options.classes is None and config.given_loss is not None:
+        targets.check_loss(table, found, config.given_loss)
     if options.classes is None:
-        table, found = _labels_as_written(table, found, options.task)
-    loss = options.loss or found.usual_loss(options.outputs)
-    if options.task == "auto":
+        table, found = _labels_as_written(table, found, config.task)
+    loss = config.given_loss or found.usual_loss(options.outputs)
+    if config.task == "auto":
         notes.append(f"{found.describe()} (inferred; {option('task')} overrides)")
     factor = None
-    if options.class_weight is not None:
+    if config.class_weight is not None:
         table, origin, weights, factor = sample_weights.by_class(
-            options.class_weight, found, table, origin, weights, notes
+            config.class_weight, found, table, origin, weights, notes
         )
     group, time = (one if one is None or isinstance(one, str) else one[origin] for one in (group, time))
     dropped = given - len(table)
-    parts = _folds(table, found, options, group, time, notes)
+    parts = _folds(table, found, validation, config, group, time, notes)
     if parts:
         train, held_out = np.arange(len(table), dtype=np.int64), np.sort(np.concatenate(parts))
     else:
-        train, held_out = _split(table, found, options, group, time, notes)
+        train, held_out = _split(table, found, validation, config, group, time, notes)
     found, more = targets.standardise(found, table, train, loss)
     reserved = {*names, *(name for name in (group, time, weight) if isinstance(name, str))} - set(columns or {})
     inputs = tuple(name for name in table.names if name not in reserved and name not in names)
@@ -229,7 +126,7 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
         inputs=inputs,
         task=found,
         loss=loss,
-        scaling=options.scaling,
+        scaling=config.scaling,
         kinds=columns,
         keep_constant=options.keep_constant,
         network=options.inputs,
@@ -263,7 +160,7 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
         y=y,
         codes=codes,
         weight=weights,
-        augment=_augment(options.augment, encoding, train, options.seed),
+        augment=_augment(config, encoding, train),
     )
     return TrainingData(
         data=data,
@@ -374,7 +271,13 @@ def _usable_rows(
 
 
 def _folds(
-    table: Table, task: targets.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
+    table: Table,
+    task: targets.Task,
+    validation: Any,
+    config: DataConfig,
+    group: Any,
+    time: Any,
+    notes: list[str],
 ) -> tuple[Rows, ...]:
     """Return the parts of the rows that the ensemble members hold out, one part per member, repeated if necessary.
 
@@ -382,7 +285,7 @@ def _folds(
     With fewer members than parts, some rows are never held out: with groups of unequal size, these are the largest
     parts.
     """
-    n, members, seed, validation = len(table), options.ensemble, options.seed, options.validation
+    n, members, seed = len(table), config.ensemble, config.seed
     k = min(max(members, FEWEST_PARTS), n // 2) if members > 1 else 1
     if n < splits.TINY or k < 2 or not (isinstance(validation, str) and validation == "auto") or time is not None:
         return ()
@@ -431,11 +334,17 @@ def _groups(table: Table, group: Any) -> NDArray[np.int64]:
 
 
 def _split(
-    table: Table, task: targets.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
+    table: Table,
+    task: targets.Task,
+    validation: Any,
+    config: DataConfig,
+    group: Any,
+    time: Any,
+    notes: list[str],
 ) -> splits.Pair:
     """Return training rows and held-out rows. Without a split, all rows are for training."""
     n, every, none = len(table), np.arange(len(table), dtype=np.int64), np.zeros(0, dtype=np.int64)
-    seed, validation = options.seed, options.validation
+    seed = config.seed
     for name in (group, time):
         if isinstance(name, str):
             _check_no_missing(table, name)
@@ -483,12 +392,14 @@ def _check_no_missing(table: Table, name: str) -> None:
         raise DataError(f"{where(table, name, row)}: a column for the split must not have missing values: fill it")
 
 
-def _augment(given: str | Sequence[str] | Augment | None, encoding: Encoding, train: Rows, seed: int) -> Augment | None:
-    if given is None or callable(given):
-        return given
+def _augment(config: DataConfig, encoding: Encoding, train: Rows) -> Augment | None:
+    if config.augment is None:
+        return None
     from . import augmentation
 
     background = 0.0 if encoding.image is None else float((0 - encoding.center[0]) / encoding.scale[0])
     n_classes = len(encoding.task.classes[0]) if encoding.task.kind in ("binary", "multiclass") else None
-    scene = augmentation.Scene(seed=seed, train=train, image=encoding.image, background=background, n_classes=n_classes)
-    return augmentation.build(given, scene)
+    scene = augmentation.Scene(
+        seed=config.seed, train=train, image=encoding.image, background=background, n_classes=n_classes
+    )
+    return augmentation.build(config.augment, scene)

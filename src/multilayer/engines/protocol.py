@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -36,6 +36,7 @@ from ..nn.losses import Loss
 from ..nn.optimizers import Optimizer
 from ..spec import Spec
 from ..spec.initialization import initialise
+from .config import EngineConfig
 
 if TYPE_CHECKING:
     from ..data.batches import Data, Rows
@@ -73,47 +74,34 @@ LossFunction = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of a whole run. Loss and optimizer are strings such as `huber(delta=2)` and `adam(beta2=0.95)`."""
+class Settings(EngineConfig):
+    """The options of an engine, with the values that depend on the data and the network. `Settings.of` makes them."""
 
     loss: str
+    """The loss of the task, such as `huber(delta=2)`. It is never "auto"."""
     loss_function: LossFunction | None = None
     """A function in torch that training minimizes instead: `(z, y) → losses of the rows (B,), or their mean`.
 
     The validation loss, the link and the calibration are those of `loss`. Only the torch engine accepts a function."""
-    optimizer: str = "adam"
-    seed: int = 0
-    l2: float = 0.0
-    clip_norm: float | None = None
-    clip_value: float | None = None
-    statistics_every: int | None = None
-    """Steps between two statistics of every tensor. None records no statistics."""
-    average: float | None = None
-    """β of the running average of the parameters, ā ← β ā + (1 − β) p after each step. None keeps no average."""
     rate_factors: Mapping[str, float] = field(default_factory=dict[str, float])
     """Factor on the learning rate by parameter name. The default is 1."""
     decay_factors: Mapping[str, float] = field(default_factory=dict[str, float])
     """Factor on weight decay and L2 by parameter name. The default is 1 for weight matrices and 0 for the rest."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**64:
-            raise OptionError(f"seed must be from 0 to 2**64 - 1, got {self.seed!r}")
-        for name in ("clip_norm", "clip_value"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise OptionError(f"{name} must be positive, got {value!r}")
-        if self.statistics_every is not None and self.statistics_every < 1:
-            raise OptionError(f"statistics_every must be at least 1, got {self.statistics_every!r}")
-        if self.average is not None and not 0 <= self.average < 1:
-            raise OptionError(f"average must be at least 0 and below 1, got {self.average!r}")
-        factors = {
-            f"{group} of {name!r}": value
-            for group in ("rate_factors", "decay_factors")
-            for name, value in getattr(self, group).items()
-        }
-        for name, value in {"l2": self.l2, **factors}.items():
-            if not 0 <= value < math.inf:
-                raise OptionError(f"{name} must be finite and at least 0, got {value!r}")
+        super().__post_init__()
+        for group in ("rate_factors", "decay_factors"):
+            for name, value in getattr(self, group).items():
+                if not 0 <= value < math.inf:
+                    raise OptionError(f"{group} of {name!r} must be finite and at least 0, got {value!r}")
+
+    @staticmethod
+    def of(
+        config: EngineConfig, *, loss: str, loss_function: LossFunction | None, rate_factors: Mapping[str, float]
+    ) -> Settings:
+        """Return the options of `config` that concern the engine, with the given values."""
+        options: dict[str, Any] = {option.name: getattr(config, option.name) for option in fields(EngineConfig)}
+        return Settings(**options, loss=loss, loss_function=loss_function, rate_factors=rate_factors)
 
     def check(self, parameters: Iterable[str]) -> None:
         """Raise OptionError for a factor of a parameter that the network does not have."""

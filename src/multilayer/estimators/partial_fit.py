@@ -25,7 +25,6 @@ from ..engines import Order, State
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
 from ..runs.config import Config
-from ..training.inputs import with_config
 from ..training.plan import learning_rate
 from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, complete, kind_of, options_for
 from ..training.setup import Setup
@@ -63,7 +62,7 @@ class Partial:
         """Train on the first rows. `classes` are all classes of the target; these rows may lack some of them."""
         config = Config.from_dict({**options_for(recipe, table), **given, "validation": None, "calibrate": False})
         options = DataOptions(categorical=categorical, sample_weight=weight, keep_constant="all", classes=classes)
-        prepared = make_training_data(table, with_config(options, config))
+        prepared = make_training_data(table, options, config)
         warn_of_dropped(prepared.encoding)
         spec, config, _ = complete(recipe, prepared, config, given.keys())
         if "learning_rate" not in given:

@@ -29,7 +29,6 @@ from ..models import metrics
 from ..runs.config import Config
 from ..runs.events import EpochEnd, Event
 from ..training.fit import fit
-from ..training.inputs import with_config
 from ..training.policies import better, value_of
 from ..training.recipe import (
     DROPOUT,
@@ -272,7 +271,7 @@ def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any
         raise DataError(f"{table.name}: mlp tune searches over recipes for tables, got images: use mlp train")
     first, given = recipe_of(defaults(), trial=True), Config.from_dict(options, where="tune")
     config = replace(Config.from_dict({**options_for(first, table), **options}, where="tune"), ensemble=1, init="auto")
-    prepared = make_training_data(table, with_config(DataOptions(**source), config))
+    prepared = make_training_data(table, DataOptions(**source), config)
     setup = Setup.make(complete(first, prepared, config, options.keys())[0], prepared, config)
     setup.engine.close()
     return given.time_limit, setup.metric

@@ -15,18 +15,17 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
-from .. import data as tables
 from ..core.formatting import count
-from ..data import DataOptions, TrainingData
+from ..data import DataOptions, TrainingData, is_loader
 from ..data.encoding_fit import DROPPED, warn_of_dropped
-from ..data.training_data import DataKeywords
+from ..data.options import DataKeywords
 from ..errors import OptionError, RunError, is_command_line, option, option_name, unknown_name, warn
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
 from ..runs.events import Event
 from ..spec import Spec
-from .inputs import check_order, check_storable, encode, from_stored, in_memory, read_once, stored, with_config
+from .inputs import check_order, check_storable, encode, from_stored, in_memory, read_once, stored
 from .policies import Observer, TimeLimit
 from .recipe import Network, Recipe, choose, complete, options_for
 from .run import Run, TrainingProgress, run_training, write_report
@@ -172,7 +171,7 @@ def fit(
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     inputs, outputs = (spec.inputs, spec.d_out) if isinstance(spec, Spec) else (None, None)
     shape = Recipe(hidden=hidden, activation=activation, dropout=dropout)
-    network = choose(spec, recipe, shape, loss=str(set_options.get("loss", "auto")), loader=tables.is_loader(data))
+    network = choose(spec, recipe, shape, loss=str(set_options.get("loss", "auto")), loader=is_loader(data))
 
     table = read_once(data)
     made = _choose(network, table, replace(given, inputs=inputs, outputs=outputs), set_options, began)
@@ -188,7 +187,7 @@ def fit(
         done = run_training(setup, folder, observers=watching, each_epoch=each_epoch)
         _warn_of_few_steps(setup, done, planned=made.shortened)
         if report:
-            write_report(done, setup, folder, table, made.options.validation, quiet=bool(quiet))
+            write_report(done, setup, folder, table, made.options.validation(made.config), quiet=bool(quiet))
     return done
 
 
@@ -246,7 +245,7 @@ def resume(
             saved["data"], path, data=data, validation=validation, sample_weight=sample_weight
         )
         table = read_once(source)
-        options = with_config(replace(options, inputs=spec.inputs, outputs=spec.d_out), config)
+        options = replace(options, inputs=spec.inputs, outputs=spec.d_out)
         setup = Setup.make(spec, encode(table, options, config), config, began=began)
         if not setup.matches(saved["fingerprint"]):
             raise RunError(
@@ -258,7 +257,7 @@ def resume(
             done = run_training(setup, folder, observers=watching, resumed=True, each_epoch=each_epoch)
             _warn_of_few_steps(setup, done, planned=False)
             if report:
-                write_report(done, setup, folder, table, options.validation, quiet=bool(quiet))
+                write_report(done, setup, folder, table, options.validation(config), quiet=bool(quiet))
         return done
 
 
@@ -285,7 +284,7 @@ def _choose(
     """Encode the data, and choose the network and all options, with fewer members if the time limit is short."""
     settings: dict[str, Any] = {**options_for(network, table), **set_options}
     if in_memory(settings.get("validation")):
-        options, settings["validation"] = replace(options, validation=settings["validation"]), None
+        options, settings["validation"] = replace(options, validation_data=settings["validation"]), None
     elif options.validation_weight is not None:
         raise OptionError("validation_weight needs separate validation data: pass validation=(X, y)")
     config, shortened, reading = Config.from_dict(settings, where="fit"), False, time.monotonic()
@@ -305,7 +304,7 @@ def _choose(
             )
         chosen, shortened = found.config, found.shortened
     prepared = replace(prepared, notes=(*prepared.notes, *([note] if note else [])))
-    return _Choice(prepared, spec, chosen, with_config(options, chosen), shortened)
+    return _Choice(prepared, spec, chosen, options, shortened)
 
 
 def _saved(setup: Setup, options: DataOptions, data: Any) -> dict[str, Any]:

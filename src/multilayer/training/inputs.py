@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import data as tables
 from ..core.formatting import short
-from ..data import DataOptions, TrainingData, bundled
+from ..data import DataOptions, TrainingData, bundled, is_loader, make_training_data, read, read_loader
 from ..data.readers import means_bundled
 from ..errors import DataError, OptionError, RunError, SpecError, option_name
 from ..models.trained_model import TrainedModel
@@ -75,7 +73,7 @@ def _call(network: Any, data: Any = None) -> str:
 
 def read_once(data: Any) -> Any:
     """Return the table. A loader is returned unchanged, because it is read in batches."""
-    return data if tables.is_loader(data) else tables.read(data)
+    return data if is_loader(data) else read(data)
 
 
 def in_memory(validation: Any) -> bool:
@@ -83,28 +81,12 @@ def in_memory(validation: Any) -> bool:
     return not (validation is None or isinstance(validation, str | int | float | np.generic))
 
 
-def with_config(options: DataOptions, config: Config) -> DataOptions:
-    """Return the data options, completed by the training options that concern the data."""
-    return replace(
-        options,
-        validation=options.validation if in_memory(options.validation) else config.validation,
-        task=config.task,
-        loss=None if config.loss == "auto" else config.loss,
-        seed=config.seed,
-        class_weight=config.class_weight,
-        augment=None if config.augment is None else config.augment.split("+"),
-        scaling=config.scaling,
-        ensemble=config.ensemble,
-        dtype=np.float64 if config.dtype == "float64" else np.float32,
-    )
-
-
 def encode(source: Any, options: DataOptions, config: Config) -> TrainingData:
     """Return the rows of a table or a loader as training data."""
-    if tables.is_loader(source):
+    if is_loader(source):
         check_loader(config)
-        return tables.read_loader(source, with_config(options, config))
-    return tables.make_training_data(source, with_config(options, config))
+        return read_loader(source, options, config)
+    return make_training_data(source, options, config)
 
 
 # In a run folder
@@ -132,10 +114,10 @@ def stored(options: DataOptions, data: Any) -> dict[str, Any]:
         "categorical": options.categorical or None,
         "sample_weight": weight if named else None,
         "path": _location(data),
-        "loader": tables.is_loader(data),
+        "loader": is_loader(data),
         "in_memory": [
             *([] if named else ["sample_weight"]),
-            *(["validation"] if in_memory(options.validation) else []),
+            *(["validation"] if options.validation_data is not None else []),
         ],
     }
 
@@ -156,7 +138,7 @@ def from_stored(
         raise RunError(f"{path} was trained with weights in memory: pass them again, ml.resume(path, sample_weight=…)")
     if not weighted and sample_weight is not None:
         raise RunError(f"{path} has its weights in the data: omit sample_weight, got {short(sample_weight)}")
-    if loader and not tables.is_loader(data):
+    if loader and not is_loader(data):
         raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
     if isinstance(validation, str):
         validation = read_once(validation)
@@ -167,7 +149,7 @@ def from_stored(
         keep_constant=saved.get("keep_constant", False),
         categorical=saved.get("categorical") or (),
         sample_weight=saved.get("sample_weight") if sample_weight is None else sample_weight,
-        validation=validation if validated else "auto",
+        validation_data=validation if validated else None,
     )
     return _data_at(saved["path"]) if data is None else data, options
 

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from ..core import random
 from ..data import TrainingData
 from ..engines import Order
+from ..engines.config import AVERAGE
 from ..nn import losses
 from ..nn.schedules import Schedule
 from ..runs.config import (
-    AVERAGE,
     BATCH,
     CHECKPOINTS,
     FEWEST_EPOCHS,

@@ -24,7 +24,6 @@ from ..data import Encoding, TrainingData
 from ..engines import Engine, Settings
 from ..engines import make as engines
 from ..engines.fused_program import why_not
-from ..engines.make import EngineOptions
 from ..engines.protocol import LossFunction
 from ..errors import OptionError, SpecError, is_command_line, option
 from ..models import metrics
@@ -99,9 +98,7 @@ class Setup:
         # A resumed run keeps its engine and options.
         config = replace(
             config,
-            engine=engines.choose_engine(
-                chosen, engine_options(config), loss=encoding.loss, optimizer=config.optimizer
-            ),
+            engine=engines.choose_engine(chosen, config, loss=encoding.loss),
         )
         members = count(config.ensemble, "network")
         each = BYTES_PER_PARAMETER * chosen.n_stored + 8 * len(prepared.train) + BYTES_PER_MEMBER
@@ -388,42 +385,24 @@ def make_engine(
     spec: Spec, prepared: TrainingData, config: Config, loss_function: LossFunction | None = None
 ) -> Engine:
     """Return an engine, or an ensemble of engines if the configuration has several members."""
-    settings = Settings(
+    settings = Settings.of(
+        config,
         loss=prepared.encoding.loss,
         loss_function=loss_function,
-        optimizer=config.optimizer,
         rate_factors=config.rate_factors(spec.parameters),
-        seed=config.seed,
-        l2=config.l2,
-        clip_norm=config.clip_norm,
-        clip_value=config.clip_value,
-        average=config.average,
-        statistics_every=config.statistics_every,
     )
-    options = engine_options(config)
     if config.ensemble == 1:
         # Forward and backward pass need about six FLOPs per row and parameter.
         small = 6 * chosen_batch(prepared, config) * spec.n_parameters < SINGLE_THREAD_FLOPS
         if config.engine == "torch" and config.threads is None and small:
-            options = replace(options, threads=1)
-        return engines.make_engine(spec, prepared.data, settings, options, prepared.train)
+            settings = replace(settings, threads=1)
+        return engines.make_engine(spec, prepared.data, settings, prepared.train)
     if prepared.loader_batch is not None:
         raise OptionError(f"a loader trains one network, got ensemble={config.ensemble}: give its dataset")
     if prepared.folds and config.augment is not None and "mixup" in config.augment:
         share = option("validation", "0.2")
         raise OptionError(f"mixup would use rows that a member holds out: hold out the same rows for all, {share}")
-    return engines.make_ensemble(spec, prepared.data, settings, options, member_rows(prepared, config.ensemble))
-
-
-def engine_options(config: Config) -> EngineOptions:
-    return EngineOptions(
-        name=config.engine,
-        init=config.init,
-        dtype=config.dtype,
-        device=config.device,
-        compile=config.compile,
-        threads=config.threads,
-    )
+    return engines.make_ensemble(spec, prepared.data, settings, member_rows(prepared, config.ensemble))
 
 
 def member_rows(prepared: TrainingData, members: int) -> list[NDArray[np.int64]]:

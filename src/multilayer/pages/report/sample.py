@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from ...data import Table, TrainingData, is_loader, read
+from ...data.options import is_separate
 from ...data.table import Rows
-from ...data.training_data import is_separate
 from ...models.evaluation_rows import EvaluationRows, judges_of
 from ...models.trained_model import TrainedModel
 
@@ -49,7 +49,7 @@ def of_prepared(
 ) -> tuple[Sample, Sample, Table | None]:
     """Return the rows to evaluate on, some training rows, and the whole table.
 
-    `validation` is as in `DataOptions`.
+    `validation` is as in `DataOptions.validation`.
     """
     loader, has_held_out = is_loader(source), len(prepared.validation) > 0
     table = None if loader else read(source)
