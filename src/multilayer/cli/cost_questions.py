@@ -67,7 +67,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Questions whose answers replace the table of costs in the terminal. None or False: not asked."""
+    """Questions whose answers replace the table of costs in the terminal. None or False means that it is not asked."""
 
     memory: int | None
     flops: int | None

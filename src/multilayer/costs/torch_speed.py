@@ -4,8 +4,8 @@ A calibration times each kind of layer in the user's network, but not the networ
 
 - Time per element: the time of several equal layers in one graph, minus the time of one. This removes the time to start
   the backward pass. The layers are large enough that their data is as far from the processor as in a network.
-- Time to start: what a layer adds to the step of a small network. Among other operations, this takes 1.5 times as long
-  as alone in a loop, because the code does not stay in the caches.
+- Time to start: the time that a layer adds to the step of a small network. It is 1.5 times the time that the layer
+  takes alone in a loop, because other operations remove its code from the caches.
 
 Each time is the minimum of many runs, because other processes can only increase it.
 

@@ -74,7 +74,7 @@ class RunState:
 
     @property
     def speed(self) -> float | None:
-        """Rows per second: training only in the last epoch. In the first epoch, an estimate from all elapsed time."""
+        """Rows per second in the last epoch, without its evaluation. In the first epoch, an estimate so far."""
         if self.rows_per_second is not None or self.epoch_rows is None or not self.taken:
             return self.rows_per_second
         return self.epoch_rows / max(self.steps_per_epoch, 1) * self.taken / max(self.elapsed, 1e-9)
