@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -222,6 +223,25 @@ def loaded(code: str) -> set[str]:
 
 
 HEAVY = {"torch", "sklearn", "matplotlib", "pandas", "scipy", "rich", "typer"}
+
+
+WITH_OPTIONS = [
+    name
+    for name in PUBLIC
+    if inspect.isfunction(getattr(ml, name))
+    and {p.kind for p in inspect.signature(getattr(ml, name)).parameters.values()} & {inspect.Parameter.KEYWORD_ONLY}
+    and name != "fit"  # `fit` takes any keyword, and checks it
+]
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_an_error_for_a_misspelled_option_names_the_nearest(name: str) -> None:
+    function = getattr(ml, name)
+    option = next(p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY)
+    with pytest.raises(ml.MultilayerError, match=rf"^{name}: unknown argument '{option}x': did you mean '{option}'\?"):
+        function(**{f"{option}x": 1})
+    with pytest.raises(TypeError):
+        function(**{f"{option}x": 1})
 
 
 def test_importing_multilayer_imports_nothing_heavy() -> None:

@@ -20,13 +20,17 @@ traceback and exits with `exit_code`.
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class MultilayerError(ValueError):
@@ -60,6 +64,10 @@ class BatchError(MultilayerError):
 
 class OptionError(MultilayerError):
     """An option has an invalid value."""
+
+
+class UnknownArgument(OptionError, TypeError):
+    """A function or method has no argument with this name."""
 
 
 class DataError(MultilayerError):
@@ -231,6 +239,34 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
     return f"{hint}nearest of {len(names)}: {', '.join(close)}{place}"
 
 
+def explain_unknown(
+    function: Callable[P, R], *, error: Callable[[tuple[Any, ...], str], UnknownArgument] | None = None
+) -> Callable[P, R]:
+    """Decorate a function so that an unknown keyword raises `UnknownArgument`, which names the nearest argument.
+
+    `error` returns another error for the positional arguments of a call and the unknown name.
+
+    >>> @explain_unknown
+    ... def area(*, width: float = 1.0, height: float = 1.0) -> float:
+    ...     return width * height
+    >>> area(widht=2.0)
+    Traceback (most recent call last):
+    multilayer.errors.UnknownArgument: area: unknown argument 'widht': did you mean 'width'? valid: height, width
+    """
+    valid = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **keywords: P.kwargs) -> R:
+        for name in keywords:
+            if name not in valid:
+                if error is not None:
+                    raise error(args, name)
+                raise UnknownArgument(f"{function.__name__}: {unknown_name('argument', name, valid)}")
+        return function(*args, **keywords)
+
+    return checked
+
+
 def nearest_option(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid option with the meaning that `name` has in another library, else the nearest one.
 
@@ -303,11 +339,6 @@ def option(name: str, value: str = "…") -> str:
     return (
         option_name(name) if value == "True" else f"{option_name(name)} {value.lower() if value == 'None' else value}"
     )
-
-
-def is_command_line() -> bool:
-    """Return whether the caller is the command line."""
-    return _ON_COMMAND_LINE.get()
 
 
 @contextmanager

@@ -89,8 +89,11 @@ def test_a_failed_write_keeps_the_existing_file(folder: Path) -> None:
 
 def test_models_that_cannot_be_exported_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.onnx"
-    with pytest.raises(OptionError, match=r"a trained model is needed .* got Spec\('2-1'\)"):
+    remedy = r"export the module of an untrained network, such as ml\.build\(spec\), with torch\.onnx\.export"
+    with pytest.raises(OptionError, match=rf"a trained model is needed .* got Spec\('2-1'\): {remedy}"):
         ml.to_onnx(Spec.parse("2-1"), path)
+    with pytest.raises(OptionError, match=f"a trained model is needed .* got an untrained Model: {remedy}"):
+        ml.to_onnx(ml.build("2-1"), path)
     alone = MLPClassifier().fit(np.zeros((5, 1)), ["a"] * 5)
     with pytest.raises(OptionError, match="there is no network"):
         alone.to_onnx(path)

@@ -27,7 +27,7 @@ from typing import Any
 
 from ..core.counts import Count, named
 from ..core.named_options import whole
-from ..errors import OptionError, SpecError, unknown_name
+from ..errors import OptionError, SpecError, explain_unknown, unknown_name
 from ..nn.layers import GLU, Activation, Dropout, Linear
 from ..spec import HasSpec, Spec
 from .count import DTYPES
@@ -217,6 +217,7 @@ class TransformerContext:
         }
 
 
+@explain_unknown
 def transformer_context(
     spec: Spec | str | HasSpec,
     *,

@@ -6,13 +6,13 @@ Python's own error for an unknown keyword does not help users who know the names
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
-from ..errors import OptionError, unknown_name
+from .. import errors
+from ..errors import UnknownArgument, unknown_name
 from ..runs.config import Config
 
 P = ParamSpec("P")
@@ -32,22 +32,12 @@ ELSEWHERE = {
 """What to do for arguments of other libraries that are neither an option nor a misspelled one."""
 
 
-class UnknownArgument(OptionError, TypeError):
-    """A constructor or method has no argument with this name."""
-
-
 def explain_unknown(method: Callable[P, R]) -> Callable[P, R]:
     """Decorate a method so that an unknown keyword raises `UnknownArgument`."""
-    valid = list(inspect.signature(method).parameters)
-
-    @functools.wraps(method)
-    def checked(*args: P.args, **keywords: P.kwargs) -> R:
-        unknown = [name for name in keywords if name not in valid]
-        if unknown:
-            raise unknown_argument(type(args[0]), unknown[0], valid[1:], method=method.__name__)
-        return method(*args, **keywords)
-
-    return cast(Callable[P, R], checked)
+    valid = list(inspect.signature(method).parameters)[1:]
+    return errors.explain_unknown(
+        method, error=lambda args, name: unknown_argument(type(args[0]), name, valid, method=method.__name__)
+    )
 
 
 def unknown_argument(estimator: type[Any], name: str, valid: Iterable[str], *, method: str) -> UnknownArgument:

@@ -72,8 +72,10 @@ def model_of(model: Any) -> Any:
     return model
 
 
-def trained(model: Any) -> Trained:
+def trained(model: Any, *, otherwise: str = "train it first") -> Trained:
     """Return the trained model: `model` itself, or the model of a run or estimator.
+
+    `otherwise` says what to do with an untrained network.
 
     Raises
     ------
@@ -83,8 +85,12 @@ def trained(model: Any) -> Trained:
     found = model_of(model)
     if isinstance(getattr(found, "encoding", None), Encoding):
         return found
+    is_module = hasattr(found, "state_dict")
     remedy = ": call fit first" if hasattr(model, "fit") else ""
-    raise OptionError(f"a trained model is needed (from ml.fit, ml.load or a fitted estimator), got {found!r}{remedy}")
+    if is_module or isinstance(found, Spec):
+        remedy = f": {otherwise}"
+    got = f"an untrained {type(found).__name__}" if is_module else repr(found)
+    raise OptionError(f"a trained model is needed (from ml.fit, ml.load or a fitted estimator), got {got}{remedy}")
 
 
 def distinct(members: Sequence[TrainedMember]) -> list[Encoding]:

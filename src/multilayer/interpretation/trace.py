@@ -25,7 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..core.formatting import count
-from ..errors import DataError
+from ..errors import DataError, explain_unknown
 from ..models.trained_model import TrainedModel
 from ..nn import losses, optimizers
 from ..nn.layers import Pass
@@ -139,6 +139,7 @@ class Trace:
         }
 
 
+@explain_unknown
 def trace(
     model: Any,
     x: Any,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import atomic_files
+from ..errors import explain_unknown
 from ..nn import activations
 from ..nn.activations import properties
 from . import explorer_model
@@ -90,6 +91,7 @@ class Explorer:
         )
 
 
+@explain_unknown
 def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0) -> Explorer:
     """Create the explorer page of a model, with rows to inspect. Without a model, the page has only the lessons.
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.machine import require_memory
-from ..errors import DataError, SpecError
+from ..errors import DataError, SpecError, explain_unknown
 from ..nn import layers as L
 from ..nn.activations import ActivationFunction, catalogue
 from ..nn.activations import get as get_activation
@@ -94,6 +94,7 @@ class Model(nn.Module):
         return f"{self.spec}  # {self.spec.n_parameters:,} parameters"
 
 
+@explain_unknown
 def build(
     spec: Spec | str,
     seed: int = 0,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import SpecError
+from ..errors import SpecError, explain_unknown
 from ..nn.layers import (
     GLU,
     KINDS,
@@ -44,6 +44,7 @@ HIDDEN = (256, 128)
 """Default widths of the hidden layers."""
 
 
+@explain_unknown
 def mlp(
     d_in: int | Inputs,
     hidden: Sequence[int] = HIDDEN,
@@ -140,6 +141,7 @@ def _require_norm(norm: str) -> None:
         raise SpecError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
 
 
+@explain_unknown
 def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
     """Describe a network without hidden layers.
 
@@ -166,6 +168,7 @@ def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
     return mlp(d_in, (), d_out)
 
 
+@explain_unknown
 def neuron(d_in: int, *, activation: str = "step") -> Spec:
     """Describe a network with a single unit.
 
@@ -192,6 +195,7 @@ def neuron(d_in: int, *, activation: str = "step") -> Spec:
     return mlp(d_in, (), 1, output=activation)
 
 
+@explain_unknown
 def residual_mlp(
     d_in: int | Inputs,
     d_out: int,
@@ -250,6 +254,7 @@ def residual_mlp(
     return Spec(d_in, [*columns, Linear(hidden), *[block] * blocks, Linear(d_out)])
 
 
+@explain_unknown
 def feed_forward_block(
     d: int, *, expansion: int = 4, activation: str = "gelu", dropout: float = 0.0, gate: str | None = None
 ) -> Spec:

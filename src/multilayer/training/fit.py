@@ -19,7 +19,7 @@ from ..core.formatting import count
 from ..data import DataOptions, TrainingData, is_loader
 from ..data.encoding_fit import DROPPED, warn_of_dropped
 from ..data.options import DataKeywords
-from ..errors import OptionError, RunError, is_command_line, option, option_name, unknown_name, warn
+from ..errors import OptionError, RunError, explain_unknown, is_command_line, option, option_name, unknown_name, warn
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
@@ -191,6 +191,7 @@ def fit(
     return done
 
 
+@explain_unknown
 def resume(
     path: str | Path,
     *,

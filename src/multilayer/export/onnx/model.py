@@ -59,7 +59,9 @@ def to_onnx(model: Any, path: str | Path) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ml.to_onnx(model, f"{folder}/iris.onnx")
     """
-    found = trained(model)
+    found = trained(
+        model, otherwise="export the module of an untrained network, such as ml.build(spec), with torch.onnx.export"
+    )
     atomic_files.write(path, encode(found))
     for encoding in distinct(found.members):
         columns.warn_of_empty_strings(encoding)
