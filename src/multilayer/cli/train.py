@@ -54,7 +54,7 @@ uninterrupted run."""
 
 _SIGNALLED = 128
 _COMMA = re.compile(r",(?![^(]*\))")
-"""A comma between activations, not between the constants of one."""
+"""Matches a comma between two activations, but no comma between the constants of an activation."""
 
 _STEPS, _LENGTH = "Optimization", "Length of training"
 PANELS = {
@@ -272,7 +272,7 @@ def watched(folder: Path) -> AbstractContextManager[None]:
 
 
 def print_result(done: Run, *, quiet: bool, as_json: bool) -> None:
-    """Print the metrics, the cost and the files of a run. Exit with 1 if it diverged, and with the code of a signal."""
+    """Print the metrics, the cost and the files of a run. Exit with 1 if it diverged, with 128 + n after signal n."""
     if not as_json:
         out = console()
         for line in _summary(done, quiet=quiet):

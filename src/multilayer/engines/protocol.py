@@ -173,8 +173,8 @@ class Engine(Protocol):
 
     @property
     def places(self) -> int | None:
-        """Rows per epoch if every member has its own row order: an `Order` then holds positions in it. None if an
-        `Order` holds row numbers of the data."""
+        """Number of rows per epoch if every member has its own row order. An `Order` then holds positions in this row
+        order. None if an `Order` holds row numbers of the data."""
         ...
 
     def own_rows(self, rows: Rows, epoch: int) -> Rows:

@@ -6,8 +6,8 @@
     first trial  the recipe itself, so the result is at least as good as the recipe on the held-out rows
 
 All options and the data are checked before anything is written. Optuna's journal in the folder stores the study, so a
-killed search can be continued. A trial that a signal or the time limit cut off runs again. The next proposal depends
-only on the seed, the number of the trial and the earlier trials.
+killed search can be continued. A trial that a signal or the time limit interrupted runs again. The next proposal
+depends only on the seed, the number of the trial and the earlier trials.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ ON_SPIKE: tuple[OnSpike, ...] = typing.get_args(OnSpike)
 # generated tables: docs/decisions/0050-default-options.md.
 RATE = 0.01
 WIDE = 64
-"""Largest number of inputs of a layer that does not lower the learning rate."""
+"""A layer with more inputs lowers the learning rate."""
 BATCH, SMALLEST_BATCH = 256, 16
 STEPS_PER_EPOCH = 40
 """Fewest steps of an epoch with a batch of `BATCH` rows."""
