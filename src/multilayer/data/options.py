@@ -104,8 +104,7 @@ class DataOptions:
     keep_constant : bool or "all"
         Whether to accept a table in which every column is constant. "all" keeps each constant column.
     inputs : Inputs, optional
-        Inputs of the network, if known. Constant columns are kept if it takes exactly as many inputs as there are with
-        them.
+        Inputs of the network, if known. Constant columns are kept if exactly this number of inputs includes them.
     outputs : int, optional
         Number of outputs of the network, if known.
     """

@@ -12,8 +12,8 @@ from ..spec.initialization import scheme
 
 ENGINE_NAMES = ("auto", "fused", "numpy", "torch")
 AVERAGE = 0.99
-"""Default of `average`: an average over about 100 steps. With few steps, which `epochs` can set, it would contain the
-initial weights."""
+"""Default of `average`: an average over about 100 steps. In a run with few steps, it would still contain the initial
+weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
