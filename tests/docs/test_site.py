@@ -97,6 +97,13 @@ def test_files_that_pages_name_exist() -> None:
     assert not missing
 
 
+def test_the_file_tree_of_the_readme_has_every_package() -> None:
+    text = (ROOT / "README.md").read_text()
+    packages = re.findall(r"^\| `([\w./]+)` \|", reference.part("packages"), re.M)
+    assert len(packages) > 10
+    assert re.findall(r"^  ([a-z]+(?:/|\.py))  ", text, re.M) == packages
+
+
 def test_decisions_are_numbered_and_have_three_parts() -> None:
     pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
     assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
