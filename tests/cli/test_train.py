@@ -57,6 +57,14 @@ def test_evaluating_rows_without_a_target_is_an_error(here: Path, target: str, r
         assert message in " ".join(mlp("evaluate", "r", name, code=2).split())
 
 
+def test_evaluating_another_table_lists_all_missing_columns(here: Path) -> None:
+    table(here / "t.csv")
+    mlp("train", "t.csv", "--target", "y", "--run", "r", *FAST)
+    (here / "other.csv").write_text("u,v\n1,2\n3,4\n")
+    message = "other.csv: the target 'y' and 2 columns of training are missing: 'x', 'kind': pass a table with the"
+    assert message in " ".join(mlp("evaluate", "r", "other.csv", code=2).split())
+
+
 def test_from_a_file_to_predictions(here: Path) -> None:
     table(here / "t.csv")
     out = mlp("train", "t.csv", "--target", "y", *FAST)

@@ -116,8 +116,33 @@ def test_separate_validation_data() -> None:
     alone = prepare((X, y), validation=None)
     assert alone.encoding == ready.encoding
     np.testing.assert_array_equal(alone.encoding.apply(X[:7] + 0.5)[0], ready.data.x[100:])
-    with pytest.raises(DataError, match=r"row 1, column 'y': must be one of \[0, 1, 2, 3\], got 9"):
+    with pytest.raises(DataError, match=r"^validation: .*row 1, column 'y': must be one of \[0, 1, 2, 3\], got 9"):
         prepare((X, y), validation=(X[:7], y[:7] + 9))
+
+
+def test_errors_in_validation_data_say_that_it_is_the_validation_data() -> None:
+    rows = {"a": [1.0, 2.0], "y": [0, 1]}
+    with pytest.raises(DataError, match=r"^validation: .*: 1 column of training missing: 'b'"):
+        prepare({"a": range(20), "b": range(20), "y": [0, 1] * 10}, target="y", validation=rows)
+    weights = {"validation": rows, "validation_weight": [1.0]}
+    with pytest.raises(DataError, match=r"^validation: .*: weights must be one number for each of 2 rows"):
+        prepare({"a": range(20), "y": [0, 1] * 10}, target="y", **weights)
+
+
+def test_a_time_column_of_other_dates_is_an_error_that_shows_one() -> None:
+    days = [f"2024-01-{i + 1:02}" for i in range(19)]
+    message = r"row 20, column 't': a split by time needs numbers or dates such as 2024-12-31, got '20\.01\.2024'"
+    with pytest.raises(DataError, match=f"{message}: convert the column"):
+        prepare({"t": [*days, "20.01.2024"], "a": range(20), "y": [0, 1] * 10}, target="y", time_column="t")
+    with pytest.raises(DataError, match=r"column 't': a split by time needs .*, got true or false: convert"):
+        prepare({"t": [True, False] * 10, "a": range(20), "y": [0, 1] * 10}, target="y", time_column="t")
+
+
+def test_one_row_is_too_few_to_train() -> None:
+    with pytest.raises(DataError, match=r"at least two classes and two rows, got \('yes',\) in one row"):
+        prepare({"a": [1.0], "y": ["yes"]}, target="y")
+    with pytest.raises(DataError, match="training needs at least two rows, got one, so every column is constant"):
+        prepare({"a": [1.0], "y": [2.5]}, target="y", task="regression")
 
 
 # Folds

@@ -369,14 +369,17 @@ class Encoding:
             )
         present = set(table.names)
         unknown = [name for name in self.task.names if targets and name not in present]
+        lacking = [c.name for c in self.columns if c.kind != "drop" and c.name not in present]
+        words = ", ".join(repr(name) for name in lacking[:20]) + (", …" if len(lacking) > 20 else "")
         if unknown:
             named = ", ".join(repr(name) for name in unknown[:20])
+            if lacking:
+                both = f"the target {named} and {count(len(lacking), 'column')} of training are missing: {words}"
+                raise DataError(f"{table.name}: {both}: pass a table with the columns of training")
             raise DataError(
                 f"{table.name}: the target {named} is missing: add the column, predictions are compared with it"
             )
-        lacking = [c.name for c in self.columns if c.kind != "drop" and c.name not in present]
         if lacking:
-            words = ", ".join(repr(name) for name in lacking[:20]) + (", …" if len(lacking) > 20 else "")
             missing = f"{count(len(lacking), 'column')} of training missing: {words}"
             raise DataError(f"{table.name}: {missing}: add them, with empty values if unknown")
         if self.top is not None and isinstance(table.matrix, np.ndarray) and table.matrix.dtype.kind == "f":

@@ -97,6 +97,8 @@ def fit(
     ]
     if all(one.column.kind == "drop" for one in fitted):
         place = _first_to_keep([one.column for one in fitted]) if keep_constant else None
+        if place is None and len(table) == 1:
+            raise DataError(f"{table.name}: training needs at least two rows, got one, so every column is constant")
         if place is None:
             reasons = _describe_dropped([one.column for one in fitted])
             raise DataError(f"{table.name}: all columns were dropped, so there is nothing to learn from: {reasons}")

@@ -155,7 +155,9 @@ def infer(table: Table, names: Sequence[str], task: str, classes: Sequence[Class
         values = tuple((type(found[0])(0), type(found[0])(1)) if _one_of_two(found) else found for found in values)
     for name, found in zip(names, values, strict=True):
         if len(found) < 2:
-            raise DataError(f"{where(table, name)}: a classification needs at least two classes, got {short(found)}")
+            rows = " and two rows" if len(table) < 2 else ""
+            got = f"{short(found)} in one row" if len(table) == 1 else short(found)
+            raise DataError(f"{where(table, name)}: a classification needs at least two classes{rows}, got {got}")
         if kind in ("binary", "multilabel") and len(found) != 2:
             raise DataError(f"{where(table, name)}: a {kind} task needs two classes, got {len(found)}: {short(found)}")
     return Task(kind=cast(TaskKind, kind), names=tuple(names), classes=values)

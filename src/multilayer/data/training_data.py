@@ -8,14 +8,16 @@ not used. Columns of groups, times or weights are not inputs, unless `columns` o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..core.formatting import count
+from ..core.formatting import count, short
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, option, option_name, unknown_name
 from . import columns as C
@@ -28,7 +30,7 @@ from .options import DataConfig, DataOptions, is_separate
 from .preprocessing import Codes
 from .readers import read
 from .table import Rows, Table, where
-from .type_inference import without_missing
+from .type_inference import first_invalid, without_missing
 
 FEWEST_PARTS = 5
 """Smallest number of parts into which the rows are divided for the members of an ensemble."""
@@ -138,11 +140,12 @@ def make_training_data(
         weights = sample_weights.weights_within(weights, dtype)
     if is_separate(validation):
         counting = count_as = None
-        if options.validation_weight is not None:
-            validation = encoding.read(validation, targets=True)
-            counting, count_as = sample_weights.counting_rows(validation, options.validation_weight, notes)
-            validation = validation.take(counting)
-        own = encoding.encode(validation, targets=True, dtype=dtype)
+        with _named_validation():
+            if options.validation_weight is not None:
+                validation = encoding.read(validation, targets=True)
+                counting, count_as = sample_weights.counting_rows(validation, options.validation_weight, notes)
+                validation = validation.take(counting)
+            own = encoding.encode(validation, targets=True, dtype=dtype)
         notes += [f"validation: {note}" for note in own.notes]
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
         origin = np.concatenate([origin, own.rows if counting is None else counting[own.rows]])
@@ -172,6 +175,15 @@ def make_training_data(
         origin=origin,
         dropped=dropped,
     )
+
+
+@contextmanager
+def _named_validation() -> Generator[None]:
+    """Say in errors within this context that they are about the validation data."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"validation: {error}") from None
 
 
 def _named(encoding: Encoding, table: Table) -> Encoding:
@@ -365,8 +377,7 @@ def _split(
     elif time is not None:
         family = C.family_of(table.column(time), where(table, time))
         if family not in ("number", "date", "datetime", "time"):
-            got = C.FAMILY_NAMES[family]
-            raise DataError(f"{where(table, time)}: a split by time needs dates or numbers, got {got}: convert them")
+            raise _not_a_time(table, time, family)
         kind = C.DEFAULT_KIND[family]
         pair = splits.by_time(C.numbers(table, time, kind)[:, 0], share)
         how = f"the last by {time!r}"
@@ -383,6 +394,17 @@ def _split(
         absent = sorted(set(range(len(task.classes[0]))) - set(np.unique(place[pair[0]]).tolist()))
         notes += [targets.untrained(task.classes[0][i]) for i in absent]
     return pair
+
+
+def _not_a_time(table: Table, name: str, family: C.Family) -> DataError:
+    """Return the error for a column by which rows cannot be split. It shows the first text that is not a date."""
+    place, got = where(table, name), C.FAMILY_NAMES[family]
+    if family == "text":
+        row = first_invalid(C.plain(table.column(name)), pa.timestamp("us")) or 0
+        place, got = where(table, name, row), short(table.column(name)[row].as_py())
+    return DataError(
+        f"{place}: a split by time needs numbers or dates such as 2024-12-31, got {got}: convert the column"
+    )
 
 
 def _check_no_missing(table: Table, name: str) -> None:
