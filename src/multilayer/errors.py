@@ -341,11 +341,6 @@ def option(name: str, value: str = "…") -> str:
     )
 
 
-def is_command_line() -> bool:
-    """Return whether the caller is the command line."""
-    return _ON_COMMAND_LINE.get()
-
-
 @contextmanager
 def on_command_line() -> Generator[None]:
     """Within this context, messages name options as on the command line."""

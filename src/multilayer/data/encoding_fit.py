@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..core.formatting import count
-from ..errors import DataError, OptionError, is_command_line, option, unknown_name, warn
+from ..errors import DataError, OptionError, option, unknown_name
 from ..nn.layers import Inputs
 from . import columns as C
 from .columns import SCALINGS, Column, Kind
@@ -31,7 +31,6 @@ ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, o
 NO_VARIATION = ("constant", "empty", ROUNDED)
 """Reasons for dropping a column that has no information. If all columns were dropped, such a column is kept first."""
 ROW_NUMBERS = "row numbers"
-DROPPED = "columns dropped: "
 DROPPED_BY_USER = "asked for"
 """Reason for a column that the user dropped. It is never kept."""
 
@@ -239,14 +238,7 @@ def with_variation(encoding: Encoding, source: Any) -> Encoding:
 def dropped_note(encoding: Encoding) -> str | None:
     """Return which columns were dropped, why, and what to do. None if only the user dropped columns."""
     dropped = [column for column in encoding.columns if column.why not in ("", DROPPED_BY_USER)]
-    return f"{DROPPED}{_describe_dropped(dropped)}" if dropped else None
-
-
-def warn_of_dropped(encoding: Encoding) -> None:
-    """Warn about dropped columns in Python, even with `quiet`. The command line prints a note instead."""
-    note = dropped_note(encoding)
-    if note is not None and not is_command_line():
-        warn(note)
+    return f"columns dropped: {_describe_dropped(dropped)}" if dropped else None
 
 
 def _first_to_keep(columns: list[Column]) -> int | None:

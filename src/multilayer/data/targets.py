@@ -405,11 +405,6 @@ def middle(values: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
     return low + share * (values[..., int(place) + 1] - low) if share else low
 
 
-def untrained(name: Class) -> str:
-    """Return the note about a class that has no training rows after the split."""
-    return f"class {name!r} has no training row"
-
-
 def values_of(classes: tuple[Class, ...]) -> NDArray[Any]:
     """Return classes as an array of their type.
 

@@ -25,7 +25,7 @@ from . import splits, targets
 from . import weights as sample_weights
 from .batches import Augment, Data
 from .encoding import Encoding, usable
-from .encoding_fit import fit
+from .encoding_fit import dropped_note, fit
 from .options import DataConfig, DataOptions, is_separate
 from .preprocessing import Codes
 from .readers import read
@@ -59,6 +59,10 @@ class TrainingData:
         `validation`.
     loader_batch : int, optional
         Batch size of the loader, if the data is a loader.
+    warnings : tuple of str
+        The notes that the user must also see if nothing else is shown: dropped columns.
+    untrained : tuple
+        Classes without a training row after the split.
     dropped : int
         Number of rows of the source that are not used: without a target, or of weight 0.
     """
@@ -71,6 +75,8 @@ class TrainingData:
     origin: Rows
     folds: tuple[Rows, ...] = ()
     loader_batch: int | None = None
+    warnings: tuple[str, ...] = ()
+    untrained: tuple[targets.Class, ...] = ()
     dropped: int = 0
 
 
@@ -116,9 +122,9 @@ def make_training_data(
     dropped = given - len(table)
     parts = _folds(table, found, validation, config, group, time, notes)
     if parts:
-        train, held_out = np.arange(len(table), dtype=np.int64), np.sort(np.concatenate(parts))
+        train, held_out, untrained = np.arange(len(table), dtype=np.int64), np.sort(np.concatenate(parts)), ()
     else:
-        train, held_out = _split(table, found, validation, config, group, time, notes)
+        train, held_out, untrained = _split(table, found, validation, config, group, time, notes)
     found, more = targets.standardise(found, table, train, loss)
     reserved = {*names, *(name for name in (group, time, weight) if isinstance(name, str))} - set(columns or {})
     inputs = tuple(name for name in table.names if name not in reserved and name not in names)
@@ -173,6 +179,8 @@ def make_training_data(
         encoding=_named(encoding, table),
         notes=tuple(notes),
         origin=origin,
+        warnings=() if (note := dropped_note(encoding)) is None else (note,),
+        untrained=untrained,
         dropped=dropped,
     )
 
@@ -353,20 +361,23 @@ def _split(
     group: Any,
     time: Any,
     notes: list[str],
-) -> splits.Pair:
-    """Return training rows and held-out rows. Without a split, all rows are for training."""
+) -> tuple[Rows, Rows, tuple[targets.Class, ...]]:
+    """Return training rows, held-out rows, and the classes without a training row.
+
+    Without a split, all rows are for training.
+    """
     n, every, none = len(table), np.arange(len(table), dtype=np.int64), np.zeros(0, dtype=np.int64)
     seed = config.seed
     for name in (group, time):
         if isinstance(name, str):
             _check_no_missing(table, name)
     if validation is None or is_separate(validation):
-        return every, none
+        return every, none, ()
     if validation == "auto":
         if n < splits.TINY and group is None and time is None:
             few = f"{count(n, 'row')} are fewer than {splits.TINY}"
             notes.append(f"no rows held out: {few} ({option('validation', '0.2')} overrides)")
-            return every, none
+            return every, none, ()
         validation = splits.AUTO
     share = splits.check_share(float(validation))
     if group is not None:
@@ -389,11 +400,13 @@ def _split(
         pair = splits.holdout(n, share, seed=seed)
         how = "at random"
     notes.append(f"{len(pair[1]):,} of {n:,} rows held out for validation, {how}")
+    untrained: tuple[targets.Class, ...] = ()
     if task.kind in ("binary", "multiclass"):
         place = targets.class_numbers(table, task.names[0], task.classes[0])
         absent = sorted(set(range(len(task.classes[0]))) - set(np.unique(place[pair[0]]).tolist()))
-        notes += [targets.untrained(task.classes[0][i]) for i in absent]
-    return pair
+        untrained = tuple(task.classes[0][i] for i in absent)
+        notes += [f"class {name!r} has no training row" for name in untrained]
+    return *pair, untrained
 
 
 def _not_a_time(table: Table, name: str, family: C.Family) -> DataError:

@@ -18,7 +18,6 @@ from ..data import Task
 from ..data import weights as sample_weights
 from ..data.arrays import is_missing
 from ..data.table import NOT_UNICODE, is_unicode
-from ..data.targets import untrained
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
 from .base import BaseMLP, HeldOut, Hidden, Validation, Verbose
@@ -169,7 +168,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
             classes=self._class_numbers(task),
             class_names=self._class_names(task),
         )
-        unseen = [sample_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
+        unseen = [sample_weights.plain(name) for i, name in enumerate(self.classes_) if i in run.untrained]
         if unseen and times is not None:
             some = ", ".join(repr(name) for name in unseen[:5])
             warn(f"no training row has the class {some}: all its rows are among the latest, which are held out")

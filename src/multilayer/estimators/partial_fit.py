@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..core import tensor_file
 from ..data import DataOptions, TrainingData, make_training_data, read
 from ..data.batches import Data
-from ..data.encoding_fit import warn_of_dropped, with_variation
+from ..data.encoding_fit import with_variation
 from ..data.table import Rows, Table
 from ..data.weights import weights_within
 from ..engines import Order, State
@@ -63,7 +63,8 @@ class Partial:
         config = Config.from_dict({**options_for(recipe, table), **given, "validation": None, "calibrate": False})
         options = DataOptions(categorical=categorical, sample_weight=weight, keep_constant="all", classes=classes)
         prepared = make_training_data(table, options, config)
-        warn_of_dropped(prepared.encoding)
+        for note in prepared.warnings:
+            warn(note)
         spec, config, _ = complete(recipe, prepared, config, given.keys())
         if "learning_rate" not in given:
             config = replace(config, learning_rate=CONSTANT_RATE * cast(float, config.learning_rate))
@@ -121,7 +122,7 @@ class Partial:
         )
         setup = Setup.make(self.model.spec, prepared, replace(self.config, init="auto"))
         if self.state is None:
-            setup.begin(self.model)
+            setup.load_start(self.model)
         else:
             setup.engine.load(self.state)
         return self._pass(setup)

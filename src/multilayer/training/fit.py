@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
 from ..core.formatting import count
 from ..data import DataOptions, TrainingData, is_loader
-from ..data.encoding_fit import DROPPED, warn_of_dropped
 from ..data.options import DataKeywords
-from ..errors import OptionError, RunError, explain_unknown, is_command_line, option, option_name, unknown_name, warn
+from ..errors import OptionError, RunError, explain_unknown, option, option_name, unknown_name, warn
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
 from ..runs.events import Event
 from ..spec import Spec
 from .inputs import check_order, check_storable, encode, from_stored, in_memory, read_once, stored
-from .policies import Observer, TimeLimit
+from .policies import Observer
 from .recipe import Network, Recipe, choose, complete, options_for
 from .run import Run, TrainingProgress, run_training, write_report
 from .setup import Setup
@@ -176,11 +175,12 @@ def fit(
     table = read_once(data)
     made = _choose(network, table, replace(given, inputs=inputs, outputs=outputs), set_options, began)
     setup = Setup.make(made.spec, made.prepared, made.config, began=began, loss_function=loss_function)
-    warn_of_dropped(made.prepared.encoding)
+    for note in made.prepared.warnings:
+        warn(note)
     if made.config.patience is not None and not len(made.prepared.validation):
         warn(f"{option_name('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
     if start is not None:
-        setup.begin(start)
+        setup.load_start(start)
     tracking = _trackers(trackers, None if run is None else Path(run))
     folder = None if run is None else RunFolder.create(run, config=_saved(setup, made.options, data))
     with _watching(setup, folder, observers, tracking, quiet=quiet) as watching:
@@ -252,7 +252,8 @@ def resume(
             raise RunError(
                 f"the data differs from the training data of {path}: resume needs the same rows in the same order"
             )
-        warn_of_dropped(setup.prepared.encoding)
+        for note in setup.prepared.warnings:
+            warn(note)
         tracking, past = _trackers(trackers, folder.path), folder.events(effective=True)
         with _watching(setup, folder, observers, tracking, quiet=quiet, past=past) as watching:
             done = run_training(setup, folder, observers=watching, resumed=True, each_epoch=each_epoch)
@@ -352,7 +353,7 @@ def _watching(
         larger=plan.larger,
         quiet=quiet,
         past=past,
-        notes=[note for note in setup.prepared.notes if not note.startswith(DROPPED) or is_command_line()],
+        notes=[note for note in setup.prepared.notes if note not in setup.prepared.warnings],
         why=setup.why_torch,
     )
     with ExitStack() as stack:
@@ -372,7 +373,7 @@ def _watching(
 def _warn_of_few_steps(setup: Setup, run: Run, *, planned: bool) -> None:
     """Warn if a time limit left too few steps. `planned` is True if the number of epochs was reduced to fit into it."""
     limit, plan = setup.config.time_limit, setup.plan
-    cut = TimeLimit.reason in run.end.reason or (planned and run.end.status == "finished")
+    cut = run.timed_out or (planned and run.end.status == "finished")
     if limit is None or not cut or run.end.step >= max(FEW_STEPS, -(-len(plan.rows) // plan.batch)):
         return
     warn(

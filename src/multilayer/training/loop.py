@@ -124,6 +124,8 @@ class Outcome(NamedTuple):
 
     status: Literal["finished", "stopped", "interrupted"]
     reason: str
+    timed_out: bool = False
+    """Whether a time limit stopped the run."""
 
 
 @dataclass(kw_only=True)
@@ -175,7 +177,9 @@ class Loop:
                     self._checkpoint(scheduled=False)
                 return Outcome("interrupted", "a signal stopped training")
         self._checkpoint_best()
-        return Outcome("finished", "all epochs are done") if ended is None else Outcome("stopped", ended.reason)
+        if ended is None:
+            return Outcome("finished", "all epochs are done")
+        return Outcome("stopped", ended.reason, timed_out=ended.timed_out)
 
     # One chunk
 

@@ -23,9 +23,9 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,9 +55,10 @@ class Rollback:
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """End the run."""
+    """End the run. `timed_out` is whether a time limit asks for it."""
 
     reason: str
+    timed_out: bool = field(default=False, repr=False)
 
 
 Action = Continue | Rollback | Stop
@@ -421,8 +422,6 @@ class TimeLimit(BasePolicy):
     The step at which the run stops depends on the speed of the machine, so the result is not reproducible.
     """
 
-    reason: ClassVar[str] = "the time limit of"
-
     def __init__(self, seconds: float, *, began: float | None = None) -> None:
         if not seconds > 0:
             raise OptionError(f"time_limit must be positive, got {seconds!r}")
@@ -432,7 +431,8 @@ class TimeLimit(BasePolicy):
     def watch(self, steps: Steps) -> Found | None:
         if time.monotonic() - self.started < self.seconds:
             return None
-        return Found(place=len(steps.loss) - 1, action=Stop(reason=f"{self.reason} {self.seconds:g} s was reached"))
+        reason = f"the time limit of {self.seconds:g} s was reached"
+        return Found(place=len(steps.loss) - 1, action=Stop(reason=reason, timed_out=True))
 
 
 def states(policies: Iterable[Any]) -> list[dict[str, Any]]:

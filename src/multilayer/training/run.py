@@ -24,8 +24,9 @@ from typing import Any
 
 from ..core import atomic_files
 from ..core.formatting import clock, count, number
+from ..data.targets import Class
 from ..engines import State
-from ..errors import MultilayerError, RunError, is_command_line, warn
+from ..errors import MultilayerError, RunError, warn
 from ..models.evaluation_rows import EvaluationRows, held_out_rows
 from ..models.importance import most_rows
 from ..models.metrics import shown
@@ -61,8 +62,12 @@ class Run:
         Decisions about the data, such as dropped columns.
     end : End
         The last event, with the status, the reason and the number of epochs.
+    untrained : tuple
+        Classes without a training row after the split.
     failed : bool
         Whether training diverged.
+    timed_out : bool
+        Whether the time limit stopped training.
     signal : int or None
         Number of the signal that stopped the run, if any.
 
@@ -83,6 +88,8 @@ class Run:
     notes: tuple[str, ...] = ()
     signal: int | None = None
     failed: bool = False
+    timed_out: bool = False
+    untrained: tuple[Class, ...] = ()
     held_out: EvaluationRows | None = field(default=None, repr=False)
     """Some of the held-out rows, encoded, for the importance of the columns."""
 
@@ -155,7 +162,9 @@ def run_training(
 ) -> Run:
     """Run the loop, and return the run with its model and events."""
     callbacks = [] if each_epoch is None else [_EpochCallback(setup, each_epoch)]
-    run = Run(path=None if folder is None else folder.path, notes=setup.prepared.notes)
+    run = Run(
+        path=None if folder is None else folder.path, notes=setup.prepared.notes, untrained=setup.prepared.untrained
+    )
     loop = Loop(
         plan=setup.plan,
         engine=setup.engine,
@@ -229,7 +238,7 @@ def _load_final(setup: Setup, loop: Loop, folder: RunFolder, emitted: list[Event
 
 def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
     """Make the model from the best parameters, evaluate and save it, and emit the last event."""
-    run.failed = loop.failed
+    run.failed, run.timed_out = loop.failed, outcome.timed_out
     if loop.best is not None and outcome.reason != NO_MISTAKES:
         setup.engine.load(loop.best)
     elif loop.failed:  # the current parameters are finite, but training has diverged; the last checkpoint is better
@@ -391,7 +400,7 @@ def reraise_signal(number: int | None) -> None:
 # Report
 
 REPORT_MESSAGE_SECONDS = 1.0
-"""Seconds after which the command line says that the report is still being written."""
+"""Seconds after which a message says that the report is still being written."""
 IMPORTANCE_SECONDS_AFTER_SIGNAL = 0.1
 """Seconds for column importance if a signal stopped the run."""
 
@@ -406,7 +415,7 @@ def write_report(
         REPORT_MESSAGE_SECONDS, print, args=["writing the report …"], kwargs={"file": sys.stderr, "flush": True}
     )
     message.daemon = True
-    if is_command_line() and not quiet:
+    if not quiet:
         message.start()
     try:
         from ..pages.report import report

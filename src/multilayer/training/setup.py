@@ -25,7 +25,7 @@ from ..engines import Engine, Settings
 from ..engines import make as engines
 from ..engines.fused_program import why_not
 from ..engines.protocol import LossFunction
-from ..errors import OptionError, SpecError, is_command_line, option
+from ..errors import OptionError, SpecError, option
 from ..models import metrics
 from ..models.trained_model import TrainedModel
 from ..nn import losses, schedules
@@ -116,7 +116,7 @@ class Setup:
             began=began,
         )
 
-    def begin(self, model: TrainedModel) -> None:
+    def load_start(self, model: TrainedModel) -> None:
         """Load the initial parameters from a model with the same network, members and columns."""
         if not hasattr(model, "check_alike"):
             raise OptionError(
@@ -360,8 +360,8 @@ def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
     inputs = encoding.inputs
     if spec.inputs != inputs:
         constant = sum(column.why == "constant" for column in encoding.columns)
-        keep = "a network with an input for each" if is_command_line() else "keep_constant='all'"
-        without = f", without {count(constant, 'constant column')} ({keep} keeps them)" if constant else ""
+        keep = "a network with an input for each keeps them"
+        without = f", without {count(constant, 'constant column')} ({keep})" if constant else ""
         raise SpecError(
             f"the data has {describe(inputs)} after encoding{without}, but the network takes {describe(spec.inputs)}: "
             f"begin it with {inputs.numeric}"
