@@ -131,7 +131,7 @@ class MissingExtra(MultilayerError, ModuleNotFoundError):
 
 @contextmanager
 def needed_by(purpose: str) -> Generator[None]:
-    """Report an optional library that is not installed. Put its import, or that of a module that imports it, inside.
+    """Report an optional library that is not installed. Import it, or a module that uses it, in the `with` block.
 
     >>> with needed_by("a plot"):
     ...     raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")

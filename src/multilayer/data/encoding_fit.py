@@ -65,7 +65,7 @@ def fit(
 
     `kinds` are the kinds that the user specified.
 
-    Constant columns are dropped, unless `network` takes exactly as many inputs as there are with them.
+    Constant columns are dropped, unless the number of inputs of `network` includes them.
 
     If no column can be used, an error is raised. With `keep_constant`, one column is kept as an input that is always 0,
     so that every prediction is the same. "all" keeps every constant column, because the column may vary in later rows.

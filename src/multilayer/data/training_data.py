@@ -302,8 +302,8 @@ def _folds(
     """Return the parts of the rows that the ensemble members hold out, one part per member, repeated if necessary.
 
     The result is empty if there are few rows, if the user requests one split, or if the latest rows are held out.
-    With fewer members than parts, some rows are never held out: with groups of unequal size, these are the largest
-    parts.
+    If there are fewer members than parts, some parts are never held out. If groups have unequal sizes, these are the
+    largest parts.
     """
     n, members, seed = len(table), config.ensemble, config.seed
     k = min(max(members, FEWEST_PARTS), n // 2) if members > 1 else 1
