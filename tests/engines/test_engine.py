@@ -38,7 +38,7 @@ from support.engines import LOSSES, orders, run, table
 def train_with_pytorch(
     spec: Spec, data: Data, settings: Settings, work: list[Order], *, rate: float, decay: float = 0.0
 ) -> tuple[Model, list[float]]:
-    """Train with the autograd and the optimisers of PyTorch, and with the dropout masks of the engine."""
+    """Train with the autograd and the optimizers of PyTorch, and with the dropout masks of the engine."""
     model = Model(spec)
     fill(model, initialise(spec, seed=settings.seed))
     model.train()

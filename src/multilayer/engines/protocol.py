@@ -218,7 +218,7 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release threads. The engine must not be used afterwards."""
+        """Release threads. The engine must not be used afterward."""
         ...
 
 

@@ -52,7 +52,7 @@ _WITH_ENCODING = "rows+encoding:"
 """Prefix of the fingerprints that include the encoding."""
 SINGLE_THREAD_FLOPS = 5e7
 """Largest number of FLOPs of a step that PyTorch runs with one thread. One core needs about a millisecond for them, and
-synchronising a second thread would take longer than it saves."""
+synchronizing a second thread would take longer than it saves."""
 
 
 class OtherNetwork(OptionError):
