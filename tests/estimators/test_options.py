@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,9 @@ def test_network_options() -> None:
 
 
 def test_the_docs_have_every_rate_of_the_recipe() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "explanation" / "tables.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "estimator-options.md").read_text(encoding="utf-8")
     line = next(line for line in page.splitlines() if line.startswith("| `learning_rate`"))
-    assert " or ".join(map(str, RATE.values())) in line
+    assert re.findall(r"0\.\d+", line) == [str(rate) for rate in RATE.values()]
 
 
 def test_training_options() -> None:
@@ -234,6 +235,9 @@ def test_validation_rows_without_a_target_are_refused() -> None:
         OptionError, match="validation must be 'auto', a fraction of the rows or None, got 'iris': pass"
     ):
         MLPRegressor(**QUICK, validation="iris").fit(x[:80], y[:80])  # type: ignore[arg-type]
+    frame: Any = pd.DataFrame(x).assign(outcome=y)
+    with pytest.raises(OptionError, match="got a data frame: pass separate rows to fit as X_val and y_val"):
+        MLPRegressor(**QUICK, validation=frame).fit(x, np.arange(len(x)))
 
 
 @pytest.mark.parametrize("validation", ["auto", 0.25, None])

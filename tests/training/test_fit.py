@@ -184,6 +184,13 @@ def test_resuming_a_finished_run_changes_nothing(table: Path, tmp_path: Path) ->
     assert again.model is not None
 
 
+def test_resuming_a_run_that_was_stopped_early_warns_that_it_is_not_continued(table: Path, tmp_path: Path) -> None:
+    run = fit(None, table, target="rich", run=tmp_path / "run", each_epoch=lambda epoch: True, **FAST)
+    with pytest.warns(UserWarning, match=r"has ended, .*, so it is returned as it is: .* pass it to ml\.fit as start"):
+        again = resume(tmp_path / "run", quiet=True)
+    assert again.end == run.end
+
+
 def test_an_incomplete_log_is_an_error(table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit(None, table, target="rich", run=run, checkpoint_every=2, **FAST)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ..core.counts import Count
+from ..nn.layers import KINDS
 
 if TYPE_CHECKING:
     from .count import Cost, Row
@@ -25,12 +26,7 @@ LETTERS = {
     "n": "width of the activation (in columns: frequencies or bins per number)",
     "c": "FLOPs of the activation per element",
     "c′": "FLOPs of its derivative per element",
-    "k": "pieces of a maxout unit",
-    "K": "bases (in columns: inputs of the inner linear map)",
-    "G": "groups of a norm",
-    "F": "numeric inputs",
-    "D": "outputs of the inner linear map of columns",
-    "E": "numbers read from embedding tables",
+    **{letter: meaning for layer in KINDS.values() for letter, meaning in layer.letters.items()},
     "P": "parameters",
     "Q": "numbers that the fused engine stores for them: rows of matrices are padded to multiples of 16",
     "R": "rows in a batch, padded to multiples of 16",

@@ -393,10 +393,11 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
             return (self._table(X_val, reset=False, trained=table), y_val), self._weights(sample_weight_val, X_val)
         if sample_weight_val is not None:
             raise OptionError("sample_weight_val needs X_val and y_val, got neither")
-        if isinstance(self.validation, str) and self.validation != "auto":
+        if is_frame(self.validation) or (isinstance(self.validation, str) and self.validation != "auto"):
+            got = "a data frame" if is_frame(self.validation) else repr(self.validation)
             raise OptionError(
-                f"validation must be 'auto', a fraction of the rows or None, got {self.validation!r}: pass separate "
-                "rows to fit as X_val and y_val"
+                f"validation must be 'auto', a fraction of the rows or None, got {got}: pass separate rows to fit as "
+                "X_val and y_val"
             )
         return self.validation, None
 

@@ -22,7 +22,7 @@ from ..errors import OptionError, RunError, explain_unknown, option, option_name
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
-from ..runs.events import Event
+from ..runs.events import End, Event
 from ..spec import Spec
 from .inputs import check_order, check_storable, encode, from_stored, in_memory, read_once, stored
 from .policies import Observer
@@ -206,7 +206,9 @@ def resume(
 ) -> Run:
     """Resume a stopped or killed run. The result is bit-identical to that of an uninterrupted run.
 
-    A run that has ended is returned as it is. If its model file was deleted, the file is rebuilt from the checkpoints.
+    A run that has ended is returned as it is, also if a time limit or `each_epoch` ended it. To train its model
+    further, pass it to `fit` as `start`. If the model file of an ended run was deleted, it is rebuilt from the
+    checkpoints.
 
     Parameters
     ----------
@@ -255,12 +257,23 @@ def resume(
         for note in setup.prepared.warnings:
             warn(note)
         tracking, past = _trackers(trackers, folder.path), folder.events(effective=True)
+        _warn_if_ended(path, past)
         with _watching(setup, folder, observers, tracking, quiet=quiet, past=past) as watching:
             done = run_training(setup, folder, observers=watching, resumed=True, each_epoch=each_epoch)
             _warn_of_few_steps(setup, done, planned=False)
             if report:
                 write_report(done, setup, folder, table, options.validation(config), quiet=bool(quiet))
         return done
+
+
+def _warn_if_ended(path: str | Path, events: Sequence[Event]) -> None:
+    """Warn that a run which ended before its last epoch is not continued."""
+    end = events[-1] if events else None
+    if isinstance(end, End) and end.status in ("stopped", "failed"):
+        warn(
+            f"{path} has ended, {end.reason}, so it is returned as it is: to train its model further, pass it to "
+            "ml.fit as start"
+        )
 
 
 _PARAMETERS = [name for name in inspect.signature(fit).parameters if name not in ("spec", "data", "options")]

@@ -1,7 +1,8 @@
 """Layers: options, shapes, parameters, exact cost and numpy reference of each kind.
 
     base           the interface `Layer`, and what layers share
-    dense          Linear, GLU, Maxout, KAN
+    dense          Linear, GLU, Maxout
+    kan            KAN
     elementwise    Activation, Dropout, Scale, Residual
     norms          BatchNorm, LayerNorm, RMSNorm, GroupNorm
     columns        Columns, and the description of the inputs: Inputs
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 from .base import MAX_LAYERS, Backward, Draw, EvenlySpaced, Flops, Forward, Layer, Parameter, Pass, named
 from .columns import Columns, Inputs
-from .dense import GATES, GLU, KAN, Linear, Maxout
+from .dense import GATES, GLU, Linear, Maxout
 from .elementwise import Activation, Dropout, Residual, Scale
+from .kan import KAN
 from .norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 
 KINDS: dict[str, type[Layer]] = {

@@ -191,6 +191,8 @@ class Layer(ABC):
     kind: ClassVar[str]
     mixes: ClassVar[bool] = False
     """Whether each output depends on many inputs through weights. An activation belongs between two such layers."""
+    letters: ClassVar[Mapping[str, str]] = {}
+    """Symbols in its `cost` that other layers do not use, with their meaning."""
     normalises: ClassVar[bool] = False
     """Whether it is a norm: the mean square of its outputs is 1 for any inputs."""
     over_batch: ClassVar[bool] = False

@@ -16,7 +16,7 @@ The bin edges are a buffer, computed from the training rows. They are not part o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -144,6 +144,11 @@ class Columns(Layer):
     """
 
     kind: ClassVar[str] = "columns"
+    letters: ClassVar[Mapping[str, str]] = {
+        "F": "numeric inputs",
+        "D": "outputs of the inner linear map of columns",
+        "E": "numbers read from embedding tables",
+    }
     mixes: ClassVar[bool] = True
     numeric: Numeric = "none"
     _: KW_ONLY

@@ -21,6 +21,7 @@ FLOPs per value and pass:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -302,6 +303,7 @@ class GroupNorm(Norm):
     """
 
     kind: ClassVar[str] = "groupnorm"
+    letters: ClassVar[Mapping[str, str]] = {"G": "groups of a norm"}
     groups: int
     _: KW_ONLY
     eps: float = 1e-5
