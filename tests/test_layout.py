@@ -30,6 +30,7 @@ ORDER = (
     "export",
     "models",
     "interpretation",
+    "diagnostics",
     "pages",
     "training",
     "estimators",
