@@ -204,7 +204,7 @@ def test_rows_are_evaluated_by_members_that_were_not_trained_on_them(tmp_path: P
     assert found["evaluation"]["rows"] == 128  # four members hold out a fifth each
     for name, value in run.metrics.items():
         assert figures(found)[name] == pytest.approx(value, rel=1e-4)
-    assert "members that never saw it" in found["verdict"]["sentences"][0]["text"]
+    assert "by the members that did not train on it" in found["verdict"]["sentences"][0]["text"]
 
 
 def test_exact_intervals_agree_with_scipy() -> None:

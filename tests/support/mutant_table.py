@@ -72,7 +72,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         "training/test_checkpoint_schedule.py",
         [
             ("            self.position.unsaved_best = unsaved\n", "            pass\n"),
-            ("        self._checkpoint_best()\n        return Outcome", "        return Outcome"),
+            ("        self._checkpoint_best()\n        if ended is None", "        if ended is None"),
         ],
     ),
     (

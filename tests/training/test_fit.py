@@ -19,6 +19,7 @@ from pyarrow import csv
 
 import multilayer as ml
 from multilayer.errors import DataError, MultilayerError, OptionError, RunError, SpecError
+from multilayer.models.metrics import shown
 from multilayer.models.trained_model import TrainedModel
 from multilayer.runs import RunFolder
 from multilayer.runs.config import Config, Options
@@ -261,7 +262,7 @@ def test_validation_data_in_memory_may_be_passed_as_a_file(table: Path, tmp_path
 
 def test_repr_of_a_run_and_its_model(table: Path, tmp_path: Path) -> None:
     run = fit("3+cat(4)-columns-4:tanh-1", table, target="rich", run=tmp_path / "run", **FAST | {"epochs": 1})
-    values = ", ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())
+    values = ", ".join(f"{name} {value:.4g}" for name, value in shown(run.metrics).items())
     assert repr(run) == f"Run({tmp_path / 'run'}: finished after 1 epoch, {values})"
     described = "binary classification of 'rich': False or True"
     assert (

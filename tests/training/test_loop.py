@@ -329,7 +329,7 @@ def test_a_bad_loss_with_batch_norm_is_reported_with_all_rows(make: type) -> Non
 def test_a_time_limit_stops(make: type) -> None:
     loop, log = make_loop(make, table(), epochs=100_000, policies=lambda: [TimeLimit(0.2)])
     outcome = loop.run()
-    assert outcome == Outcome("stopped", "the time limit of 0.2 s was reached")
+    assert outcome == Outcome("stopped", "the time limit of 0.2 s was reached", timed_out=True)
     assert not any(isinstance(event, Spike) for event in log.events)
 
 

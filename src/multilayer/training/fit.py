@@ -22,7 +22,7 @@ from ..errors import OptionError, RunError, explain_unknown, option, option_name
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
-from ..runs.events import End, Event
+from ..runs.events import NO_MISTAKES, End, Event
 from ..spec import Spec
 from .inputs import check_order, check_storable, encode, from_stored, in_memory, read_once, stored
 from .policies import Observer
@@ -269,7 +269,7 @@ def resume(
 def _warn_if_ended(path: str | Path, events: Sequence[Event]) -> None:
     """Warn that a run which ended before its last epoch is not continued."""
     end = events[-1] if events else None
-    if isinstance(end, End) and end.status in ("stopped", "failed"):
+    if isinstance(end, End) and end.status in ("stopped", "failed") and end.reason != NO_MISTAKES:
         warn(
             f"{path} has ended, {end.reason}, so it is returned as it is: to train its model further, pass it to "
             "ml.fit as start"
