@@ -1,7 +1,7 @@
 """README and docs are correct: their Python examples run, their commands run, their links exist.
 
 The examples of a page in `docs` run in order, in one session per page, as in the build of the site
-(`docs/hooks/page_examples.py`). Each example of README, CONTRIBUTING and CHANGELOG runs in a process of its own.
+(`docs/hooks/page_examples.py`). Each example of README, CONTRIBUTING and CHANGELOG runs in a separate process.
 tests/docs/test_site.py builds the site.
 """
 

@@ -155,7 +155,7 @@ def test_the_order_has_no_dead_entries() -> None:
     assert set(ORDER) == present - {"__init__"}
 
 
-def test_modules_of_one_package_do_not_import_each_other_in_a_circle() -> None:
+def test_modules_of_one_package_have_no_import_cycles() -> None:
     """Imports inside functions count. Imports only for type checking do not."""
     needs = {
         name: {found for found, *_ in module_imports(path, for_types=False) if found.partition(".")[0] == part_of(path)}
@@ -205,7 +205,7 @@ def test_public_names() -> None:
         _ = ml.nothing
 
 
-def test_public_names_are_what_they_say_whatever_was_imported() -> None:
+def test_public_names_are_not_replaced_by_submodules() -> None:
     """A submodule with the name of a function would replace the function when it is imported."""
     parts = {part_of(path) for path in MODULES}
     assert not parts & set(PUBLIC)
@@ -285,10 +285,10 @@ def test_no_file_runs_code_from_data(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_modules_are_short_and_say_what_they_are(path: Path) -> None:
+def test_modules_are_short_and_have_a_docstring(path: Path) -> None:
     text = path.read_text()
     assert text.count("\n") <= 500, f"{path} should be split"
-    assert len(ast.get_docstring(ast.parse(text)) or "") > 20, f"{path} does not say what it is"
+    assert len(ast.get_docstring(ast.parse(text)) or "") > 20, f"{path} needs a docstring"
 
 
 def test_no_two_places_share_more_than_15_lines() -> None:

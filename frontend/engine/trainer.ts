@@ -1,5 +1,5 @@
 // Training in the page: batches in a random order in each epoch, dropout on hidden layers, L2, one optimizer.
-// A step that would leave a number that is not finite is not taken. `failure` then has the step and the layer.
+// A step that would produce a non-finite number is not taken. `failure` then has the step and the layer.
 import type { Dataset } from './datasets.ts'
 import { backward, clone, forward, computeLoss, emptyTrace, type Network, type Trace } from './network.ts'
 import { copyOptimiserState, newOptimiserState, optimiserStep, type OptimiserState, type OptimiserName } from './optimisers.ts'
@@ -16,7 +16,7 @@ export interface TrainerSettings {
   readonly seed: number
 }
 
-/** The first number that is not finite: its step, its layer (counted from 1) and its kind. */
+/** The first non-finite number: its step, its layer (counted from 1) and its kind. */
 export interface Failure {
   readonly step: number
   readonly layer: number

@@ -24,7 +24,7 @@ export class ExplorerState {
 
   constructor(
     readonly playground: Playground,
-    /** The user's network; null if there is none or the page cannot run it. */
+    /** The user's network; null if the page has no network or cannot run it. */
     readonly userModel: UserModel | null,
   ) {}
 

@@ -13,7 +13,7 @@ export interface ActivationFacts {
   readonly kinks: readonly number[]
   /** Largest |f′|; null if it is unbounded. */
   readonly max_slope: number | null
-  /** The factor of the initial weights that preserves the variance of a layer; null if there is none. */
+  /** The factor of the initial weights that preserves the variance of a layer; null if no factor does. */
   readonly gain: number | null
   /** Below and above these z, |f′| stays under a hundredth of its maximum. */
   readonly flat_below: number | null

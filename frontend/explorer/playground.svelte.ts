@@ -330,7 +330,7 @@ export class Playground implements NetworkModel {
     if (this.step > step) this.curve = thinned([...losses, [this.step, this.trace.loss]])
   }
 
-  // Texts for screen readers
+  // Text for screen readers
 
   /** The number of correct rows, or the loss. */
   get summary(): string {

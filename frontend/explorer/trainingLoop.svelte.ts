@@ -41,7 +41,7 @@ export class TrainingLoop {
     playground.advance(steps)
     if (!playground.failure) return
     const { what, layer, step } = playground.failure
-    playground.announcement = `Stopped: ${what} of layer ${layer} is not a number at step ${step}.`
+    playground.announcement = `Stopped: ${what} of layer ${layer} is not finite at step ${step}.`
     this.pause()
   }
 }

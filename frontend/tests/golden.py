@@ -120,7 +120,7 @@ def trained(model: Any, x: Any, y: Any, loss: str, optimizer: str, found: Trace)
             np.testing.assert_allclose(found.loss, total.item(), rtol=1e-12, atol=1e-14)
             for name, p in model.named_parameters():
                 layer, _, tensor = name.rpartition(".")
-                # The gradient of a step function is None in torch.
+                # torch has no gradient for a step function.
                 g = torch.zeros_like(p) if p.grad is None else p.grad
                 np.testing.assert_allclose(found[layer].gradients[tensor], g.numpy(), rtol=1e-10, atol=1e-12)
         moves.step()

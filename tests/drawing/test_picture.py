@@ -146,7 +146,7 @@ def test_shares_are_not_rounded_up_to_100_percent(share: float, text: str) -> No
     assert percent(share) == text
 
 
-def test_a_notebook_shows_a_network_that_is_drawn_without_a_path() -> None:
+def test_a_picture_without_a_path_is_shown_in_a_notebook() -> None:
     picture = draw("2-3:tanh-1")
     assert picture._repr_svg_().startswith("<svg")
     assert "parameters" in picture._repr_svg_()

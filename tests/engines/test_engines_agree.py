@@ -42,4 +42,4 @@ def test_engines_agree_to_1e_9_over_50_steps(loss: str, tried: Any) -> None:
         for name, ours in oracle.state().tensors().items():
             scale = max(1.0, float(np.abs(ours).max(initial=0)))
             np.testing.assert_allclose(theirs[name], ours, rtol=0, atol=1e-9 * scale, err_msg=f"{optimizer}: {name}")
-    tried("numpy and torch over 50 steps (loss × optimiser, alternating schedules)", len(OPTIMIZERS))
+    tried("numpy and torch over 50 steps (loss × optimizer, alternating schedules)", len(OPTIMIZERS))

@@ -8,13 +8,17 @@ import textwrap
 
 import pytest
 
-HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+RESTORE_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 """Background processes of a script ignore SIGINT, and their children inherit this. So the default is restored."""
 
 
 def python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", HEARS + textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", RESTORE_SIGINT + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -152,7 +152,7 @@ def test_the_numpy_engine_agrees(case: Case) -> None:
     [c for c in SMALL if c.name in ("linear", "layernorm", "dropout", "residual network", "recipe", "columns pbld")],
     ids=lambda case: case.name,
 )
-def test_the_numpy_engine_agrees_for_every_optimiser(case: Case, optimizer: str) -> None:
+def test_the_numpy_engine_agrees_for_every_optimizer(case: Case, optimizer: str) -> None:
     agree(case, Settings(loss="mse", optimizer=optimizer, seed=3, average=0.9), rate=1e-3, decay=0.01)
 
 

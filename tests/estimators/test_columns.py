@@ -115,7 +115,7 @@ def test_intervals_periods_and_mixed_values() -> None:
 @pytest.mark.parametrize(
     "form", [pd.Series, list, lambda periods: np.array(periods, dtype=object), lambda periods: periods]
 )
-def test_times_that_are_periods(form: Any) -> None:
+def test_times_may_be_periods(form: Any) -> None:
     x, y = numbers(60)
     months = pd.period_range("2015-01", periods=60, freq="M")
     by_month = MLPRegressor(**QUICK).fit(x, y, times=form(months))
@@ -149,11 +149,11 @@ def test_values_that_training_did_not_contain() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         p = model.predict_proba(new)
-        make_pipeline(model).predict(new)  # the warning is at the user's line in scikit-learn too
+        make_pipeline(model).predict(new)  # the warning points to the user's line, also through scikit-learn
         MLPRegressor(**QUICK).fit(np.c_[new["age"], np.full(len(new), np.nan)], new["income"].fillna(0))
     assert np.isfinite(p).all()
     assert "columns dropped" in str(caught[-1].message)
-    assert {one.filename for one in caught} == {__file__}  # a warning is at the user's line
+    assert {one.filename for one in caught} == {__file__}  # the warnings point to the user's line
     shown = "; ".join(str(one.message) for one in caught)
     assert "'city': 5 rows with 1 value that training did not see: read as unknown" in shown
     assert "'income': 5 missing values, none in training: read as the median" in shown
@@ -254,7 +254,7 @@ NOTHING_VARIES: dict[str, Any] = {
     "NaN": np.full((60, 2), np.nan),
     "objects": np.array([["a", None]] * 60, dtype=object),
     "free text": pd.DataFrame({"c": [f"text {i}" for i in range(60)]}),
-    "numbers of the rows": pd.DataFrame({"id": range(60)}),
+    "row numbers": pd.DataFrame({"id": range(60)}),
 }
 
 
@@ -269,7 +269,7 @@ def test_a_table_of_only_free_text_is_dropped_with_a_warning(kind: Any) -> None:
         ml.fit(None, (texts, np.arange(60) % 2))
 
 
-def test_a_plan_to_read_rows_is_refused() -> None:
+def test_a_lazy_frame_is_refused() -> None:
     lazy = pl.LazyFrame({"a": np.arange(60.0)})
     fitted = MLPRegressor(**QUICK).fit(lazy.collect(), np.arange(60.0))
     for call in (lambda: MLPRegressor().fit(lazy, np.arange(60.0)), lambda: fitted.predict(lazy)):
@@ -353,7 +353,7 @@ def test_dates_are_refused_as_regression_targets() -> None:
         MLPRegressor(**QUICK).fit(x, y, X_val=x, y_val=days)
 
 
-def test_two_columns_of_one_name_are_refused() -> None:
+def test_duplicate_column_names_are_refused() -> None:
     x, y = numbers()
     with pytest.raises(DataError, match="column names must be unique, got 'a' twice: rename one"):
         MLPRegressor(**QUICK).fit(pd.DataFrame(x, columns=list("abac")), y)

@@ -250,7 +250,7 @@ def test_validation_options(validation: Any) -> None:
             model.predict_interval(x)
 
 
-def test_groups_are_held_out_whole() -> None:
+def test_all_rows_of_a_group_are_held_out_together() -> None:
     """Rows of a group are copies with the same noisy target. If copies of training rows are held out, the validation
     loss is much too low."""
     generator = np.random.default_rng(0)
@@ -283,16 +283,16 @@ def test_a_class_that_only_the_latest_rows_have_is_reported() -> None:
 
 DAYS = pd.date_range("2020-01-01", periods=100)
 TIMES: dict[str, Any] = {
-    "a zone": pd.Series(DAYS.tz_localize("Europe/Berlin")),
-    "moments of Python": list(DAYS),
+    "a time zone": pd.Series(DAYS.tz_localize("Europe/Berlin")),
+    "datetime objects": list(DAYS),
     "dates": [day.date() for day in DAYS],
-    "texts": DAYS.astype(str),
-    "texts with a zone": [f"{day:%Y-%m-%dT%H:%M}Z" for day in DAYS],
+    "strings": DAYS.astype(str),
+    "strings with a time zone": [f"{day:%Y-%m-%dT%H:%M}Z" for day in DAYS],
     "nanoseconds": pd.to_datetime(np.arange(100) + 1_577_836_800_000_000_000),
     "whole numbers past 2^53": np.arange(100) + 2**60,
     "durations": pd.to_timedelta(np.arange(100), "s"),
     "polars": pl.Series(DAYS),
-    "numbers that may be missing": pd.Series(np.arange(100), dtype="Int64"),
+    "nullable integers": pd.Series(np.arange(100), dtype="Int64"),
 }
 
 
@@ -332,7 +332,7 @@ def test_invalid_groups_and_times(name: str, values: Any, fault: str) -> None:
 # Time
 
 
-def test_time_limit_is_kept_by_planning() -> None:
+def test_the_plan_keeps_the_time_limit() -> None:
     x, y = numbers(3000, 8)
     model = MLPRegressor(time_limit=3.0, random_state=0).fit(x, y)
     assert model.config_["epochs"] * model.config_["ensemble"] < 256

@@ -22,7 +22,7 @@ from support.quick_estimators import QUICK, classes, numbers, people
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_the_first_piece_may_hold_one_class(count: int) -> None:
+def test_the_first_batch_may_have_one_class(count: int) -> None:
     x, y = classes(120, count=count)
     model = MLPClassifier(**QUICK)
     for _ in range(20):
@@ -59,7 +59,7 @@ def test_single_rows() -> None:
     frame, left = people(60)
     one = MLPClassifier(**QUICK).partial_fit(frame[1:2], left[1:2], classes=["left", "stayed"])
     assert len(one.partial_fit(frame[1:2], left[1:2]).predict(frame[1:2])) == 1
-    assert str(one.spec_).startswith("4+cat(1, 1, 1)-")  # the date by its day alone, the constant too
+    assert str(one.spec_).startswith("4+cat(1, 1, 1)-")  # a date has one input, its day; the constant column is kept
 
 
 @pytest.mark.parametrize("loss", ["binary_cross_entropy", "cross_entropy", "mse"])
@@ -71,7 +71,7 @@ def test_all_classification_losses_continue(loss: str) -> None:
     assert model.score(x, y) > 0.8
 
 
-def test_history_of_pieces() -> None:
+def test_history_of_batches() -> None:
     x, y = numbers(200)
     model = MLPRegressor(**QUICK)
     for _ in range(12):
@@ -84,7 +84,7 @@ def test_history_of_pieces() -> None:
     assert again.history_["loss"][:12] == found
 
 
-def test_pieces_with_other_classes_are_refused() -> None:
+def test_batches_with_other_classes_are_refused() -> None:
     x, y = classes(120, count=2)
     for model in (MLPClassifier(**QUICK).partial_fit(x, y, classes=[1, 0]), MLPClassifier(**QUICK).fit(x, y)):
         model.partial_fit(x, y, classes=[0, 1])
@@ -296,7 +296,7 @@ def test_training_of_a_loaded_model_with_string_labels_continues(tmp_path: Path)
     assert model.partial_fit(frame[list("abcd")], labels).predict(frame[list("abcd")]).shape == (80, 2)
 
 
-def test_a_piece_trains_the_model_itself_with_the_names_of_the_data(tmp_path: Path) -> None:
+def test_the_model_has_the_names_of_the_data_from_the_first_batch(tmp_path: Path) -> None:
     """The trained model has the classes, the target and its labels from the start. They are not renamed later."""
     x, _ = numbers(80)
     y = pd.Series(np.where(x[:, 0] > 0, "yes", "no"), name="bought")

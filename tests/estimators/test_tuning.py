@@ -178,7 +178,7 @@ def test_invalid_limits(bad: float, folder: Path) -> None:
         ({}, {"sample_weight": "nothing"}, "nothing"),
     ],
 )
-def test_all_is_checked_before_anything_is_written(
+def test_everything_is_checked_before_anything_is_written(
     options: dict[str, Any], source: dict[str, Any], match: str, folder: Path
 ) -> None:
     begun: list[bool] = []

@@ -1,6 +1,6 @@
-"""Writes the golden files of the current versions. A file that is there is never written again: it loads for ever.
+"""Write the golden files of the current file versions. Existing files are kept, because every version must still load.
 
-`python tests/golden/write.py` after a version has gone up; commit what is new.
+Run `python tests/golden/write.py` after a version number has increased, and commit the new files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def model() -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """A model file's content: every type of number, empty and scalar tensors, text that is not English."""
+    """Return the content of a model file: every number type, empty and scalar tensors, and non-ASCII text."""
     spec = Spec.parse("2-3:tanh-1")
     tensors: dict[str, np.ndarray[Any, Any]] = {
         f"network/{name}": np.linspace(-1, 1, parameter.size, dtype=np.float32).reshape(parameter.shape)
@@ -49,7 +49,7 @@ def state(step: int) -> State:
 
 
 def table() -> Any:
-    """Numbers, one of them missing, categories and days."""
+    """Return a table with numbers (one is missing), categories and dates."""
     import pyarrow as pa
 
     n = 40
@@ -64,7 +64,7 @@ def table() -> Any:
 
 
 def train_model(path: Path) -> None:
-    """A calibrated ensemble, trained on `table`."""
+    """Train and save a calibrated ensemble on `table`."""
     ml.fit(
         "7+cat(3)-columns-3:tanh-1",
         table(),
@@ -78,7 +78,7 @@ def train_model(path: Path) -> None:
 
 
 def train_run(path: Path) -> None:
-    """A run that has ended, with a column of weights and one of times."""
+    """Save a finished run whose table has a column of sample weights and a time column."""
     columns = {"target": "species", "time_column": "petal length (cm)", "sample_weight": "sepal width (cm)"}
     ml.fit("2-3:tanh-3", "iris", **columns, epochs=8, seed=1, quiet=True, report=False, run=path)
     (path / ".lock").unlink()

@@ -181,8 +181,8 @@ def bins(*pairs: tuple[float, float]) -> dict[str, Any]:
         (bins((0.3, 0.1), (0.7, 0.9)), "under"),
         (bins((0.3, 0.1), (0.9, 0.7)), "mixed"),
         (bins((0.1, 0.1), (0.9, 0.9)), "trusted"),
-        ({"of": "the class predicted", "ece": 0.1, "chance": 0.02, "lean": -0.09}, "under"),
-        ({"of": "the class predicted", "ece": 0.1, "chance": 0.02, "lean": 0.09}, "over"),
+        ({"of": "the predicted class", "ece": 0.1, "chance": 0.02, "lean": -0.09}, "under"),
+        ({"of": "the predicted class", "ece": 0.1, "chance": 0.02, "lean": 0.09}, "over"),
         (None, None),
     ],
 )

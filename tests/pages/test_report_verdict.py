@@ -44,7 +44,7 @@ def test_the_sentences_for_each_quality_and_fit() -> None:
     rmse = sentences(entry(2.0, low=1.5, high=2.4, train=1.9, baseline=10.0, name="rmse"))
     assert rmse.startswith("Good: root mean squared error 2 on 200 rows")
     assert "always answering the mean has 10" in rmse
-    overconfident = {"of": "the class predicted", "ece": 0.08, "chance": 0.02, "lean": 0.07}
+    overconfident = {"of": "the predicted class", "ece": 0.08, "chance": 0.02, "lean": 0.07}
     metric = entry(0.9, low=0.85, high=0.93, train=0.91, baseline=0.5)
     assert "Its probabilities are too confident" in sentences(metric, calibration=overconfident)
     assert "can be trusted" in sentences(metric, calibration={**overconfident, "ece": 0.01})

@@ -185,7 +185,7 @@ def header_cases() -> Iterator[Case]:
         name="target not named", data=csv(header=["a", "b", "c", "d"]), options={"target": None}, fault="name the"
     )
     yield Case(name="usual target", data=csv(), options={"target": None}, note="target: 'y' .by its name")
-    yield Case(name="two targets alike", data=csv(), options={"target": ["y", "y"]}, fault="targets must be distinct")
+    yield Case(name="duplicate targets", data=csv(), options={"target": ["y", "y"]}, fault="targets must be distinct")
     yield Case(name="no targets", data=csv(), options={"target": []}, fault="at least one target, got none")
     yield Case(
         name="target 9", data=csv(), options={"target": 9}, fault="must be below 4, the number of columns, got 9"

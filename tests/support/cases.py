@@ -22,10 +22,10 @@ from multilayer.nn.layers import Activation, Layer
 from multilayer.spec import Spec
 
 no = "no"
-TORCH_RUNS_IT = f"{no}: rare, and slow by nature; the torch engine runs it"
-SHOWN_REDUCED = f"{no}: rare; the page says so, and shows what Python computed"
+TORCH_RUNS_IT = f"{no}: rare and inherently slow; the torch engine runs it"
+SHOWN_REDUCED = f"{no}: rare; the page reports this, and shows what Python computed"
 NOT_IN_TORCH = f"{no}: torch has no such module"
-NOT_ON_THE_PAGE = f"{no}: the page teaches with the plainest ones"
+NOT_ON_THE_PAGE = f"{no}: the page teaches with simple ones"
 NO_GRAPH = f"{no}: ONNX files are made for prediction, which has no loss and no optimizer"
 
 
@@ -193,19 +193,19 @@ ACTIVATION_ROWS: dict[str, Row] = {
 
 def _activation(name: str) -> tuple[Case, ...]:
     fn = activations.get(name)
-    # √z is defined above 0 alone, so it gets inputs that are.
+    # √z is defined for z ≥ 0 only, so its inputs are positive.
     before = "softplus" if name == "sqrt" else "none"
-    texts = {
+    networks = {
         name: f"5-4:{before}:{name}-3",
         f"{name} at the end": f"5-4:tanh-3:{'softplus:' if name == 'sqrt' else ''}{name}",
     }
     if fn.elementwise and name != "sqrt":
-        texts[f"{name} blended"] = f"5-4:blend({name})-3"
-        texts[f"{name} first"] = f"4-{name}-4:tanh-3"
+        networks[f"{name} blended"] = f"5-4:blend({name})-3"
+        networks[f"{name} first"] = f"4-{name}-4:tanh-3"
     if fn.learned:
-        texts[f"{name} per unit"] = f"5-4:{name}(per=unit)-3:{name}(per=unit)"
-        texts[f"{name} shared"] = f"5-4:{name}(per=network)-4:{name}(per=network)-[4:{name}(per=network)]-3"
-    cases = (Case(name=k, text=text, kinks=bool(fn.kinks)) for k, text in texts.items())
+        networks[f"{name} per unit"] = f"5-4:{name}(per=unit)-3:{name}(per=unit)"
+        networks[f"{name} shared"] = f"5-4:{name}(per=network)-4:{name}(per=network)-[4:{name}(per=network)]-3"
+    cases = (Case(name=k, text=text, kinks=bool(fn.kinks)) for k, text in networks.items())
     return tuple(_with(ACTIVATION_ROWS[name], case) for case in cases)
 
 

@@ -1,10 +1,10 @@
 """Kill a run at every point of a save, in separate processes: `python tests/support/crash_saves.py FOLDER [--full]`.
 
-A scenario has the past actions of a run and its next actions. The next actions run once to list the points that they
-pass. Then they run in one fork per point, which is killed by SIGKILL at that point, and in one fork per write to a
-file, which is killed halfway through that write. The fork reports by a pipe how many actions it completed. Afterward,
-the run must be readable. Its state must be bit-identical to the state after that number of actions, or after one more.
-It must also be possible to continue the run. The script prints the number of cases and the failures as JSON.
+A scenario has the past actions of a run and its next actions. The next actions run once, to list the points that they
+pass. Then each point has a fork that is killed by SIGKILL at that point, and each write to a file has a fork that is
+killed halfway through the write. The fork reports through a pipe how many actions it completed. Afterward, the run must
+be readable. Its state must be bit-identical to the state after that number of actions, or after one more. It must also
+be possible to continue the run. The script prints the number of cases and the failures as JSON.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ SCENARIOS: dict[str, tuple[list[Do], list[Do]]] = {
         [Do("event", 3), Do("best", 3), Do("event", 3), Do("last", 3), Do("event", 3)],
     ),
     "the same step again": ([Do("create"), Do("last", 1), Do("last", 2)], [Do("last", 2, 7)]),
-    "the same step again, the only one": ([Do("create"), Do("last", 2)], [Do("last", 2, 7)]),
+    "the only step again": ([Do("create"), Do("last", 2)], [Do("last", 2, 7)]),
     "the same content again": ([Do("create"), Do("last", 1), Do("last", 2)], [Do("last", 2)]),
-    "rollback behind a best": (
+    "rollback to before a best checkpoint": (
         [Do("create"), Do("best", 1), Do("last", 2), Do("best", 3)],
         [Do("last", 2, 7), Do("best", 3, 7), Do("last", 4, 7)],
     ),
-    "a best behind a last": (
+    "a best checkpoint older than the last": (
         [Do("create"), Do("best", 1), Do("last", 2)],
         [Do("best", 1), Do("last", 4)],
     ),
-    "back behind a last": (
+    "rollback to before a last checkpoint": (
         [Do("create"), Do("last", 1), Do("last", 2), Do("last", 3)],
         [Do("last", 2, 7), Do("last", 3, 7)],
     ),
     "events": ([Do("create"), Do("event", 1)], [Do("event", 2), Do("event", 3)]),
-    "open what was killed": (
+    "open a killed run": (
         [Do("create"), Do("last", 1), Do("event", 1), Do("litter")],
         [Do("reopen"), Do("event", 2), Do("last", 2)],
     ),
-    "the model, twice": ([Do("create"), Do("model", 1)], [Do("model", 2)]),
+    "save the model twice": ([Do("create"), Do("model", 1)], [Do("model", 2)]),
 }
 
 

@@ -1,4 +1,4 @@
-"""Checks of plots and pictures: the position of every text, overlapping texts, and texts outside the figure."""
+"""Checks of plots and pictures: the position of every label, overlapping labels, and labels outside the figure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _texts(figure: Figure) -> Iterator[Text]:
 
 
 def overlapping(figure: Figure, *, slack: float = 0.6) -> list[tuple[str, str]]:
-    """Return pairs of texts whose boxes overlap by more than `slack` points in both directions."""
+    """Return pairs of labels whose boxes overlap by more than `slack` points in both directions."""
     found: list[tuple[str, str]] = []
     for (a, p), (b, q) in combinations(boxes(figure), 2):
         wide = min(p.x1, q.x1) - max(p.x0, q.x0)
@@ -54,7 +54,7 @@ def overlapping(figure: Figure, *, slack: float = 0.6) -> list[tuple[str, str]]:
 
 
 def outside(figure: Figure) -> list[str]:
-    """Return texts that are partly outside the figure."""
+    """Return labels that are partly outside the figure."""
     width, height = figure.get_figwidth() * 72, figure.get_figheight() * 72
     return [
         text

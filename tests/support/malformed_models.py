@@ -1,4 +1,4 @@
-"""Model files with a correct hash and content that no model has."""
+"""Model files with a correct hash and invalid content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from multilayer.core import tensor_file
 
 
 def meanings() -> Iterator[tuple[str, bytes, str]]:
-    """Yield files with a correct hash and invalid content: what was changed, the bytes, and the error."""
+    """Yield invalid files: a description of the change, the bytes of the file, and the expected error."""
     import pyarrow as pa
 
     import multilayer as ml
@@ -61,10 +61,18 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
             for dtype in ("int32", "float16", "bool"):
                 change = lambda array, dtype=dtype: array.astype(dtype)  # noqa: E731
                 yield f"{word}: {name} as {dtype}", tensor(model, name, change), "must be float32 or float64"
-            yield f"{word}: {name} turned", tensor(model, name, lambda array: array[None]), "must have the shape"
+            yield (
+                f"{word}: {name} with another axis",
+                tensor(model, name, lambda array: array[None]),
+                "must have the shape",
+            )
         for extra in ("network/linear9.weight", "network/member9/linear1.weight", "network/x"):
-            yield f"{word}: {extra} more", tensor(model, extra, lambda _: np.zeros(3, "f4")), "unknown|must have the"
-        yield f"{word}: encoding/x more", tensor(model, "encoding/x", lambda _: np.zeros(3)), "unknown arrays"
+            yield (
+                f"{word}: additional {extra}",
+                tensor(model, extra, lambda _: np.zeros(3, "f4")),
+                "unknown|must have the",
+            )
+        yield f"{word}: additional encoding/x", tensor(model, "encoding/x", lambda _: np.zeros(3)), "unknown arrays"
         for name in ("encoding/center", "encoding/scale", "encoding/fill"):
             for value in (np.nan, np.inf):
                 yield f"{word}: {value} in {name}", tensor(model, name, with_first(value)), "finite numbers"
@@ -76,23 +84,23 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
             yield f"{word}: a temperature of {value!r}", changed, "a temperature from 0.1 to 20"
         twice = lambda found: [found[0], *found[:-1]]  # noqa: E731
         yield f"{word}: a column twice", text(model, ("encoding", "columns", 1, "name"), "a"), "distinct names"
-        yield f"{word}: no such scaling", text(model, ("encoding", "scaling"), "robus"), "unknown scaling 'robus'"
+        yield f"{word}: an unknown scaling", text(model, ("encoding", "scaling"), "robus"), "unknown scaling 'robus'"
         yield f"{word}: no target", text(model, ("encoding", "task", "names"), []), "distinct names|not an encoding"
-        yield f"{word}: an image of nothing", text(model, ("encoding", "image"), [0, 1, 1]), "three positive"
+        yield f"{word}: an image of height 0", text(model, ("encoding", "image"), [0, 1, 1]), "three positive"
         yield f"{word}: a huge top", text(model, ("encoding", "top"), 10**400), "not an encoding: OverflowError"
         yield f"{word}: a top of 0", text(model, ("encoding", "top"), 0.0), "top of an encoding must be positive"
-        yield f"{word}: another loss", text(model, ("loss",), "poisson"), "does not match its encoding"
+        yield f"{word}: a loss that does not match", text(model, ("loss",), "poisson"), "does not match its encoding"
         for value in (None, 1, ["a"]):
             changed = text(model, ("encoding", "columns", 0, "name"), value)
-            yield f"{word}: a column called {value}", changed, "must have a name and an indicator"
+            yield f"{word}: a column with the name {value}", changed, "must have a name and an indicator"
             changed = text(model, ("encoding", "task", "names", 0), value)
-            yield f"{word}: a target called {value}", changed, "distinct names"
+            yield f"{word}: a target with the name {value}", changed, "distinct names"
         yield (
-            f"{word}: an odd indicator",
+            f"{word}: an indicator that is not a boolean",
             text(model, ("encoding", "columns", 0, "indicator"), 1),
             "must have a name and",
         )
-        yield f"{word}: oddly positional", text(model, ("encoding", "positional"), "no"), "must be true or false"
+        yield f"{word}: a string for positional", text(model, ("encoding", "positional"), "no"), "must be true or false"
         for value in ("evil", {}, ["no"], ["no", "yes"]):
             changed = text(model, ("encoding", "task", "classes"), value)
             yield f"{word}: the classes {value}", changed, "must be lists|cannot have 1 targets and"
@@ -104,7 +112,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
                 changed = text(model, ("encoding", "task", "classes", 0, 0), value)
                 yield f"the class {value} among strings", changed, "all of one type"
             changed = text(model, ("encoding", "task"), lambda task: {**task, "kind": "binary"})
-            yield "three classes of two", changed, "a binary task needs two classes"
+            yield "three classes in a binary task", changed, "a binary task needs two classes"
             yield "a class twice", text(model, ("encoding", "task", "classes", 0), twice), "classes .* distinct"
             yield "a class that is a list", text(model, ("encoding", "task", "classes", 0, 0), ["x"]), "not an encod"
             yield "a class that is null", text(model, ("encoding", "task", "classes", 0, 0), None), "classes must be"
@@ -118,15 +126,23 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
                 place = f"calibration/{name}"
                 yield f"{word}: nan in {name}", tensor(model, place, with_first(np.nan)), "all finite"
                 yield f"{word}: {name} missing", tensor(model, place, lambda _: None), "low, high and errors"
-                yield f"{word}: {name} of f4", tensor(model, place, lambda a: a.astype("f4")), "must be float64"
+                yield f"{word}: {name} as float32", tensor(model, place, lambda a: a.astype("f4")), "must be float64"
             wide = lambda a: np.concatenate([a, a], -1)  # noqa: E731
             yield f"{word}: low above high", tensor(model, "calibration/low", with_first(1e9)), "must not be above"
-            yield f"{word}: errors turned", tensor(model, "calibration/errors", lambda a: a[::-1].copy()), "be sorted"
-            yield f"{word}: errors of two", tensor(model, "calibration/errors", wide), "outputs of the network"
+            yield (
+                f"{word}: errors not sorted",
+                tensor(model, "calibration/errors", lambda a: a[::-1].copy()),
+                "be sorted",
+            )
+            yield (
+                f"{word}: errors of twice as many outputs",
+                tensor(model, "calibration/errors", wide),
+                "outputs of the network",
+            )
         vocabulary = [name for name in to_parts(model)[0] if name.startswith("encoding/vocabulary")]
         for name in vocabulary:
             changed = tensor(model, name, lambda array: array.astype(np.float64))
-            yield f"{word}: {name} of f8", changed, "a vocabulary of strings must be bytes"
+            yield f"{word}: {name} as float64", changed, "a vocabulary of strings must be bytes"
             yield f"{word}: {name} missing", tensor(model, name, lambda _: None), "not an encoding|vocabulary"
         same = lambda a: np.frombuffer(b"x" * a.size, np.uint8)  # noqa: E731
         ends = lambda a: np.array([1, 2, a[-1]])  # noqa: E731

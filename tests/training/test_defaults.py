@@ -28,18 +28,18 @@ def chosen(text: str, *, rows: int = 400, target: str = "classes", **options: An
     return with_defaults(config, ml.Spec.parse(text), prepared)
 
 
-def test_options_that_are_given_are_kept() -> None:
+def test_given_options_are_kept() -> None:
     given = {"epochs": 7, "learning_rate": 0.3, "patience": 2, "calibrate": False, "batch_size": 5}
     found = chosen("4-8-3", **given)
     assert {name: getattr(found, name) for name in given} == given
 
 
-def test_a_learning_rate_that_is_given_leaves_the_epochs_to_the_rows() -> None:
+def test_a_given_learning_rate_does_not_change_the_epochs() -> None:
     found = chosen("4-8-3", learning_rate=0.3)
     assert (found.learning_rate, found.epochs) == (0.3, 320)
 
 
-def test_epochs_that_are_given_leave_the_learning_rate_to_the_network() -> None:
+def test_given_epochs_do_not_change_the_learning_rate() -> None:
     found = chosen("256-8-3", epochs=7)
     assert (found.learning_rate, found.epochs) == (0.005, 7)
 
@@ -67,7 +67,7 @@ def test_the_batch_grows_with_the_rows_up_to_a_bound(rows: int, expected: int) -
     assert batch_size(rows) == expected
 
 
-def test_a_batch_size_that_is_given_decides_the_epochs() -> None:
+def test_a_given_batch_size_determines_the_epochs() -> None:
     assert chosen("4-8-3", rows=800, batch_size=16).epochs == 160
     assert chosen("4-8-3", rows=800, batch_size=32).epochs == 320
 
@@ -83,7 +83,7 @@ def test_the_learning_rate_falls_with_the_root_of_the_widest_input_of_a_layer(te
     assert learning_rate(ml.Spec.parse(text)) == pytest.approx(expected)
 
 
-def test_training_stops_early_only_if_the_number_of_epochs_is_left_out() -> None:
+def test_training_stops_early_only_if_the_number_of_epochs_is_not_given() -> None:
     assert chosen("4-8-3").patience == 96  # 30 % of 320 epochs
     assert chosen("4-8-3", batch_size=1, rows=800).patience == 10
     assert chosen("4-8-3", epochs=320).patience is None
@@ -107,7 +107,7 @@ def test_a_resumed_run_keeps_the_values_that_were_chosen_at_its_start(
     fit("3-4:tanh-1", table, run=tmp_path / "run", engine="numpy", quiet=True)
     for note in (tmp_path / "run" / "checkpoints").glob("*.json"):
         if int(note.name.partition("-")[0]) > 12:
-            note.unlink()  # as if it had been killed in epoch 4
+            note.unlink()  # simulates a process that was killed in epoch 4
     unfinished(tmp_path / "run")
     monkeypatch.setattr(defaults, "MOST_EPOCHS", 9)
     monkeypatch.setattr(defaults, "RATE", 1.0)

@@ -21,13 +21,13 @@ CORNERS, AND, XOR = [[0, 0], [0, 1], [1, 0], [1, 1]], [0, 0, 0, 1], [0, 1, 1, 0]
 
 
 def chosen(spec: Any, data: Any, **options: Any) -> tuple[Any, ...]:
-    """Train for one epoch and return what was chosen: epochs, patience, learning rate, calibration."""
+    """Train for one epoch and return the chosen options: epochs, patience, learning rate, calibration."""
     run = ml.fit(spec, data, quiet=True, each_epoch=lambda now: now.epoch >= 1, **options)
     config = run.events[0]["config"]
     return tuple(config[name] for name in ("epochs", "patience", "learning_rate", "calibrate"))
 
 
-def test_without_options_all_of_them_are_chosen_and_an_option_changes_only_its_own() -> None:
+def test_options_that_are_not_given_are_chosen() -> None:
     assert chosen("4-8-3", "iris") == (1000, 300, 0.01, True)
     assert chosen("4-8-3", "iris", epochs=7) == (7, None, 0.01, True)
     assert chosen("4-8-3", "iris", patience=7) == (1000, 7, 0.01, True)
@@ -54,8 +54,8 @@ def test_a_time_limit_is_planned_when_epochs_is_none() -> None:
     assert run.events[0]["config"]["epochs"] <= 256
 
 
-def test_epochs_that_a_time_limit_made_few_are_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan of a single step ends in time, so the clock has nothing to stop."""
+def test_a_time_limit_that_allows_too_few_epochs_causes_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of a single step finishes before the limit, so training is not cut short."""
 
     def one_step(self: Workload, *_: Any, **__: Any) -> Planned:
         return Planned(members=1, epochs=1, epoch_rows=self.batch, least=0.0, enough=0.0)
@@ -66,7 +66,7 @@ def test_epochs_that_a_time_limit_made_few_are_warned_about(monkeypatch: pytest.
     assert (run.end.status, run.end.step) == ("finished", 1)
 
 
-def test_patience_without_held_out_rows_is_warned_about() -> None:
+def test_patience_without_held_out_rows_causes_a_warning() -> None:
     with pytest.warns(UserWarning, match=r"patience has no effect: no rows are held out; set validation=0\.2"):
         ml.fit("4-8-3", "iris", epochs=1, patience=2, validation=None, quiet=True)
     assert chosen("4-8-3", "iris", validation=None) == (800, None, 0.01, False)
@@ -76,7 +76,7 @@ def test_patience_without_held_out_rows_is_warned_about() -> None:
     ("data", "options"),
     [("diabetes", ["--arch", "10-4-1", "--patience", "5"]), ("and.csv", ["--target", "y", "--arch", "2-1:step"])],
 )
-def test_the_command_in_the_report_makes_the_same_bytes(
+def test_the_command_in_the_report_gives_an_identical_model(
     data: str, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,12 +90,12 @@ def test_the_command_in_the_report_makes_the_same_bytes(
     assert Path("first/model.safetensors").read_bytes() == Path("second/model.safetensors").read_bytes()
 
 
-def test_a_resumed_run_keeps_what_was_chosen(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_chosen_options(tmp_path: Path) -> None:
     how: dict[str, Any] = {"quiet": True, "batch_size": 256}
     whole = ml.fit("10-4-1", "diabetes", **how)
     ml.fit("10-4-1", "diabetes", run=tmp_path / "run", each_epoch=lambda now: now.epoch >= 5, **how)
     log = tmp_path / "run" / "events.jsonl"
-    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))  # as if the process had been killed
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))  # simulates a process that was killed
     resumed = ml.resume(tmp_path / "run", quiet=True)
     assert contents(resumed.model) == contents(whole.model)
     assert resumed.end.epoch == whole.end.epoch
@@ -110,7 +110,7 @@ def test_xor_is_learned_without_any_option() -> None:
 
 @pytest.mark.parametrize(("spec", "name"), [("2-8:tanh-1", "xor"), ("4-16-3", "iris"), ("30-16-1", "breast_cancer")])
 def test_a_loss_that_still_falls_is_not_called_a_plateau(spec: str, name: str) -> None:
-    """Epochs of small tables are short and noisy: ten of them say nothing."""
+    """Epochs of small tables are short and noisy: ten of them do not show a trend."""
     run = ml.fit(spec, name, quiet=True)
     losses = [event["loss"] for event in run.events if event["event"] == "epoch"]
     assert np.mean(losses[-10:]) < np.mean(losses[len(losses) // 2 :][:10])  # it still falls

@@ -138,14 +138,14 @@ def test_the_command_trains_a_perceptron(tmp_path: Path) -> None:
     assert ml.load(tmp_path / "run").predict(CORNERS).tolist() == AND
 
 
-# Other activations at the end of a network
+# Other output activations
 
 
 @pytest.mark.parametrize(
     ("spec", "raw"), [("30-8:tanh-1:sigmoid", "30-8:tanh-1"), ("30-8:tanh-2:softmax", "30-8:tanh-2")]
 )
-def test_a_sigmoid_or_softmax_at_the_end_is_that_of_the_loss(spec: str, raw: str) -> None:
-    """Before, a second sigmoid gave every row a probability of at least 0.5, so all rows had the same class."""
+def test_an_output_sigmoid_or_softmax_is_removed_because_the_loss_applies_it(spec: str, raw: str) -> None:
+    """Otherwise, a second sigmoid would give every row a probability of at least 0.5, and thus the same class."""
     run = ml.fit(spec, "breast_cancer", epochs=5, quiet=True)
     assert run.model is not None
     assert str(run.model.spec) == raw
@@ -162,13 +162,13 @@ def test_an_output_activation_that_limits_the_outputs_causes_a_warning(spec: str
         ml.fit(spec, "iris", epochs=1, quiet=True)
 
 
-def test_a_positive_output_for_standardised_targets_causes_a_warning() -> None:
+def test_a_positive_output_for_standardized_targets_causes_a_warning() -> None:
     x = np.random.default_rng(0).normal(size=(40, 2))
     with pytest.warns(UserWarning, match="relu limits the outputs, but standardized targets have no limits"):
         ml.fit("2-4:tanh-1:relu", (x, x[:, 0] + 5.5), epochs=1, quiet=True)
 
 
-def test_a_sigmoid_that_a_squared_error_trains_is_kept() -> None:
+def test_an_output_sigmoid_is_kept_with_the_squared_error() -> None:
     options: dict[str, Any] = {"loss": "mse", "task": "classification", "epochs": 5, "quiet": True}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -180,7 +180,7 @@ def test_a_sigmoid_that_a_squared_error_trains_is_kept() -> None:
 # Two outputs for two classes
 
 
-def test_two_outputs_for_two_classes_are_a_softmax(tmp_path: Path) -> None:
+def test_two_outputs_for_two_classes_use_softmax(tmp_path: Path) -> None:
     options: dict[str, Any] = {"class_weight": "balanced", "calibrate": True, "epochs": 20, "learning_rate": 0.01}
     run = ml.fit("30-16-2", "breast_cancer", run=tmp_path / "run", quiet=True, **options)
     assert run.model is not None
@@ -195,7 +195,7 @@ def test_two_outputs_for_two_classes_are_a_softmax(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", ["7-1:step", "7-4:tanh-1:step", "7-4-2"])
-def test_an_exported_model_answers_as_predict_does(spec: str, tmp_path: Path) -> None:
+def test_an_exported_model_has_the_predictions_of_predict(spec: str, tmp_path: Path) -> None:
     import onnxruntime
 
     x, y = separable()

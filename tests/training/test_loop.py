@@ -1,4 +1,4 @@
-"""The loop: chunks change nothing, also with spikes, bad values, early stopping and resumed runs."""
+"""The training loop: chunk lengths do not change results, even with spikes, bad values, early stopping and resume."""
 
 from __future__ import annotations
 

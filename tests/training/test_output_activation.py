@@ -21,7 +21,7 @@ CORNERS, AND, XOR = [[0, 0], [0, 1], [1, 0], [1, 1]], [0, 0, 0, 1], [0, 1, 1, 0]
     ],
 )
 def test_the_output_function_of_the_loss_may_be_written_into_the_network(written: Any, trained: str, y: Any) -> None:
-    """The models are equal. Before, two sigmoids gave every row a probability of at least 0.5."""
+    """The models are equal. Two sigmoids would give every row a probability of at least 0.5."""
     models = [ml.fit(spec, (CORNERS, y), quiet=True).model for spec in (written, trained)]
     for model in models:
         assert model is not None

@@ -1,4 +1,4 @@
-"""R4, R5, R6 and R14 as tables: runs stopped in every phase, signals, invalid values, reruns, and chunk lengths.
+"""Promises R4, R5, R6 and R14: runs stopped in every phase, signals, non-finite values, reruns, and chunk lengths.
 
 The short form tests a part of each table with every engine, optimizer, network and phase. `SOAK=1` tests all of it.
 """
@@ -194,7 +194,7 @@ def test_a_run_stopped_in_any_phase_equals_an_uninterrupted_one(
             interrupt(path, cut, *case)
             assert resume(path, data=data(), quiet=True).end.status == "finished", (case, cut.name)
             equal(path, whole[case[1:]])
-    tried("R4: runs cut and resumed (optimiser × network × phase)", len(cases))
+    tried("R4: runs cut and resumed (optimizer × network × phase)", len(cases))
     tried("R5: signals inside a run, saved within a step", sum(cut.signal is not None for _, _, cut in cases))
 
 
@@ -255,7 +255,7 @@ def test_signals_at_random_times(tried: Tried) -> None:
     tried("R5: signals at random times", len(signals) * count)
 
 
-# R6: values that are not finite
+# R6: non-finite values
 
 
 class Made(NamedTuple):
@@ -352,7 +352,7 @@ def test_a_value_that_is_not_finite_is_reported_and_its_step_is_undone(engine: s
         assert (bad.step, bad.where, bad.rows) == (place + 1, where, [row])
         assert bad.unit == {"input": 1, "target": 0, "loss": None}[where]
         assert loop.engine.state().equals(states)
-    tried("R6: values not finite in input, target, loss × step × chunk", len(cases))
+    tried("R6: non-finite values in input, target, loss × step × chunk", len(cases))
 
 
 def _states(loop: Loop, steps: int) -> Any:
@@ -391,7 +391,7 @@ def test_weights_and_gradients_that_are_not_finite_are_reported(engine: str, val
     bad = next(event for event in events if isinstance(event, NonFinite))
     assert (bad.step, bad.where, bad.layer) == (1, "gradient", "linear2")
     assert loop.engine.state().equals(state)
-    tried("R6: weights and gradients not finite", len(names) + 1)
+    tried("R6: non-finite weights and gradients", len(names) + 1)
 
 
 # R14 and chunks
@@ -436,8 +436,8 @@ def test_reruns_with_steps_large_enough_for_two_threads(engine: str, tried: Trie
 SCENARIOS: dict[str, dict[str, Any]] = {
     "to the end": {},
     "early stopping": {"patience": 1, "learning_rate": 0.2, "epochs": 12},
-    "values not finite, rolled back": {"learning_rate": 1e160, "epochs": 2},
-    "one that stops": {"learning_rate": 1e160, "on_spike": "stop"},
+    "non-finite values, rolled back": {"learning_rate": 1e160, "epochs": 2},
+    "stopped at a spike": {"learning_rate": 1e160, "on_spike": "stop"},
 }
 
 
@@ -470,6 +470,6 @@ def test_chunks_of_1_7_and_1000_steps_give_equal_runs(
                 equal(path, folder / f"{i} 1")
                 count += 1
     assert "stopped" in seen["early stopping"]
-    assert NonFinite.__name__ in seen["one that stops"]
-    assert RolledBack.__name__ in seen["values not finite, rolled back"]
+    assert NonFinite.__name__ in seen["stopped at a spike"]
+    assert RolledBack.__name__ in seen["non-finite values, rolled back"]
     tried("chunks of 1, 7 and 1000 steps compared", count)

@@ -6,7 +6,7 @@ import type { Output } from './modelData.ts'
 
 export interface Choice {
   readonly name: string
-  /** A probability, or the raw number if there is none. */
+  /** A probability, or the raw number for outputs that are not probabilities. */
   readonly value: number
   /** The index of the raw output. */
   readonly output: number

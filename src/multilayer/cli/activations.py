@@ -1,4 +1,4 @@
-"""`mlp activations`: a table of all activations, or all properties and a plot of those that are named."""
+"""`mlp activations`: a table of all activations, or the properties and plots of selected ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def activations(
 
 
 def read_activation(text: str) -> ActivationFunction:
-    """Return the activation for a text as in a network: `gelu`, `leaky_relu(0.2)`, `kaf(n=10, target=relu)`."""
+    """Parse an activation in the notation of networks: `gelu`, `leaky_relu(0.2)`, `kaf(n=10, target=relu)`."""
     name, bracket, _ = text.strip().lower().partition("(")
     function = catalogue.get(name.strip())
     if not bracket:
@@ -264,7 +264,7 @@ def _plots(fn: ActivationFunction, out: Console) -> RenderableType:
     cells: list[Text] = []
     for slope, style, (low, high), side in zip((False, True), ("cyan", "yellow"), ends, sides, strict=True):
         y = curve(fn, z, slope=slope)
-        near = (high - low) / (8 * height)  # half a dot: the range was found with other points
+        near = (high - low) / (8 * height)  # half a dot, because the range comes from other values of z
         y = np.where((y > low - near) & (y < high + near), np.clip(y, low, high), y)
         lines = drawing.curve(y, low, high, width=width, height=height)
         labels = {0: _end(high), height - 1: _end(low)}

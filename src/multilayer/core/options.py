@@ -1,4 +1,4 @@
-"""Options as fields of dataclasses: help texts, checks, and the options that the data and the engines share.
+"""Options as fields of dataclasses: help text, checks, and the options that the data and the engines share.
 
 `runs.config.Config` consists of `data.DataConfig`, `engines.EngineConfig` and the options of training. Each option is a
 field of one of these classes, which also checks it. A function that needs some of the options takes the class that has
@@ -38,7 +38,7 @@ def check_not_negative(options: object, *names: str) -> None:
 
 
 def check_choice(options: object, name: str, valid: tuple[str, ...]) -> None:
-    """Raise OptionError for an option that is none of the valid names."""
+    """Raise OptionError if the value of an option is not one of the valid names."""
     if getattr(options, name) not in valid:
         raise OptionError(unknown_name(option_name(name), getattr(options, name), valid))
 

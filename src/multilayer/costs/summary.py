@@ -141,7 +141,8 @@ def _parts(layers: Sequence[Layer], d: int | Inputs, prefix: str, rows: dict[str
         path = prefix + name
         width = layer.width(d)  # pyright: ignore[reportArgumentType]
         row = rows.get(path)
-        if row is None and isinstance(layer, Activation):  # its cost is in the row of the layer before it
+        if row is None and isinstance(layer, Activation):
+            # Its cost is in the row of the layer before it.
             found[-1] = replace(found[-1], activation=layer)
             continue
         assert row is not None

@@ -18,7 +18,7 @@ With B rows, I inputs, O outputs, n elements per row, and k parameters of a modu
 | | no MACs and no parameters for modules without a rule, such as GroupNorm and RMSNorm |
 | flopcounter | FLOPs of matrix products only: 2·B·I·O forward, for dW, and for dA if a layer below has parameters |
 
-A number is None if it is unknown: torch has no such module, or does not accept such a batch. Everything is in float32.
+None means an unknown number: torch has no such module, or does not accept such a batch. Everything is in float32.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FLOAT = DTYPES["float32"]
 
 @dataclass(frozen=True, kw_only=True)
 class ToolLine:
-    """A number of a tool, our number, and why they differ. A number is None if it is unknown."""
+    """A number of a tool, our number, and why they differ. None means unknown."""
 
     what: str
     figure: int | None
@@ -100,7 +100,7 @@ class _Network:
     def line(
         self, what: str, figure: int, ours: int | None, why: str, *, module: bool = True, runs: bool = True
     ) -> ToolLine:
-        """Return a line. Its figure is None if torch has no such modules, or cannot run them."""
+        """Return a line, without a figure if torch has no such modules or cannot run them."""
         reason = (self.unknown if module else "") or (self.refused if runs else "")
         if reason:
             return ToolLine(what=what, figure=None, ours=ours, why=reason)

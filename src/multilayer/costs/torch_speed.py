@@ -239,7 +239,7 @@ def _update_curve(optimizer: str) -> tuple[Curve, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRow:
-    """Predicted and measured seconds of one row of a cost. `measured` is None if the row cannot be timed alone."""
+    """Predicted and measured seconds of one row of a cost. Rows that cannot be timed alone have no `measured`."""
 
     name: str
     what: str

@@ -289,7 +289,7 @@ def read_npz(path: Path) -> Table:
     rest = [key for key in arrays if key not in (x, y)]
     if rest:
         remedy = "save them as X and y in another file for validation or mlp evaluate"
-        used = x if y is None else f"{x} and {y}"
+        used = f"{x} and {y}" if y is not None else x
         table = replace(table, notes=(f"arrays ignored: {', '.join(rest)}; only {used} are read: {remedy}",))
     if y is None:
         return table

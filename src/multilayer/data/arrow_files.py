@@ -123,7 +123,8 @@ def decompressed_size(message: Any) -> int:
     elif kind != _BATCH:
         return 0
     buffers = _field(about, table, 2)
-    if _field(about, table, 3) is None or buffers is None or body is None:  # not compressed
+    compressed = _field(about, table, 3) is not None
+    if not compressed or buffers is None or body is None:
         return 0 if body is None else body.size
     first = _follow(about, buffers)
     total = 0

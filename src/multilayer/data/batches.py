@@ -102,7 +102,7 @@ def require_within(rows: Rows, n: int) -> None:
 Encode = Callable[[Batch], Batch]
 
 KEPT = 64
-"""Number of batches that are kept. The training loop takes fewer between two examinations."""
+"""Number of latest batches that are kept. It exceeds the number of steps that the training loop may repeat."""
 
 
 class _Given(NamedTuple):

@@ -44,7 +44,7 @@ FEWEST_FOR_RANGE = 10
 """A range is stored only for columns with at least this many different values. In other columns, such as flags and
 small counts, new values outside the range are common."""
 SAMPLE_FOR_RANGE = 1000
-"""Rows in which different values are counted."""
+"""Number of rows in which distinct values are counted."""
 BLOCK_SIZE = 1 << 18
 """Numbers of a matrix that are processed together, so that they stay in the cache."""
 
@@ -212,8 +212,8 @@ def _fit_numbers(
 
 
 def with_variation(encoding: Encoding, source: Any) -> Encoding:
-    """Return the encoding for another piece of a table. Constant columns that vary for the first time take effect,
-    without scaling."""
+    """Return the encoding for another batch of rows. Columns that were constant before and vary in these rows
+    are no longer encoded as 0. They are not scaled."""
     place, scale, columns = 0, encoding.scale.copy(), list(encoding.columns)
     table: Table | None = None
     for i, column in enumerate(columns):
@@ -231,7 +231,7 @@ def with_variation(encoding: Encoding, source: Any) -> Encoding:
             if (values[~np.isnan(values)] != encoding.center[place]).any():
                 scale[place] = 1.0
         place += len(column.parts)
-    unknown = np.zeros(0)  # the range of all pieces
+    unknown = np.zeros(0)  # unknown, because later batches may have other values
     return replace(encoding, columns=tuple(columns), scale=scale, low=unknown, high=unknown)
 
 

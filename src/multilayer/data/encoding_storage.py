@@ -166,9 +166,9 @@ def _zone(entry: dict[str, Any]) -> bool | None:
 
 def _store(values: Any) -> tuple[str, dict[str, NDArray[Any]]]:
     if pa.types.is_large_string(values.type):
-        texts = [str(value).encode() for value in values.to_pylist()]
-        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-        return "text", {".text": np.frombuffer(b"".join(texts), dtype=np.uint8), ".ends": ends}
+        strings = [str(value).encode() for value in values.to_pylist()]
+        ends = np.cumsum([len(string) for string in strings], dtype=np.int64)
+        return "text", {".text": np.frombuffer(b"".join(strings), dtype=np.uint8), ".ends": ends}
     if pa.types.is_boolean(values.type):
         return "boolean", {"": to_numpy(values).astype(np.uint8)}
     return ("integer" if pa.types.is_integer(values.type) else "number"), {"": to_numpy(values)}

@@ -131,7 +131,7 @@ def infer(table: Table, names: Sequence[str], task: str, classes: Sequence[Class
     elif task == "auto":
         inferred = [looks_like_classes(table, name) for name in names]
         if len(names) == 1:
-            kind = "regression" if inferred[0] is None else "classification"
+            kind = "classification" if inferred[0] is not None else "regression"
         elif all(one is not None and len(one) == 2 for one in inferred):
             kind = "multilabel"
         else:

@@ -283,7 +283,7 @@ def _usable_rows(
         keep &= weights > 0
     rows = np.flatnonzero(keep).astype(np.int64)
     if not len(rows):
-        what = "a target" if weight is None else "a target and a weight above 0"
+        what = "a target and a weight above 0" if weight is not None else "a target"
         raise DataError(f"{table.name}: no row has {what}: nothing can be learned")
     if len(rows) < len(table):
         table = table.take(rows)

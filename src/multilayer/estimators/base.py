@@ -1,6 +1,6 @@
 """The common part of both estimators: options, checks of the data, and training.
 
-The recipe chooses a value for each option that is None. Fitting does not change the options. The chosen values are in
+The recipe chooses a value for each option left at None. Fitting does not change the options. The chosen values are in
 `config_`.
 """
 
@@ -447,8 +447,8 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
             elif earlier is None:
                 earlier = Partial.after_load(self.model_, rows=length_of(X), seed=self._seed())
             trained = earlier.with_options(self._training_options()).train((X, y), weight)
-        if trained.state is None:  # the first pass after `fit` or `load` was undone
-            return
+        if trained.state is None:
+            return  # the first pass after `fit` or `load` was undone
         self._partial, self._split, self._held_out_rows, self._importances = trained, None, None, None
         self.model_ = trained.model
         self.config_ = trained.config.to_dict()

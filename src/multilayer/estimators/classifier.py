@@ -32,7 +32,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
     """Classify the rows of a table with an ensemble of neural networks.
 
     The probabilities of the members are averaged and calibrated. No option is required: the recipe chooses a value for
-    each option that is None.
+    each option left at None.
 
     Parameters
     ----------

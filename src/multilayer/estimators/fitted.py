@@ -39,7 +39,7 @@ class FittedMixin:
     _importances: NDArray[np.float64] | None = None
 
     def _fitted_model(self) -> TrainedModel:
-        """Return the model. It is None for a classifier that was trained on a single class."""
+        """Return the model, or None for a classifier that was trained on a single class."""
         check_is_fitted(self)
         return cast(Any, self).model_
 

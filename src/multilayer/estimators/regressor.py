@@ -25,7 +25,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
     """Predict numbers from the rows of a table with an ensemble of neural networks.
 
     The predictions of the members are averaged. Prediction intervals come from the errors on rows that the members did
-    not train on. No option is required: the recipe chooses a value for each option that is None.
+    not train on. No option is required: the recipe chooses a value for each option left at None.
 
     Parameters
     ----------

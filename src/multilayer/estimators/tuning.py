@@ -266,7 +266,7 @@ class _Reporter:
 
 def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[float | None, str]:
     """Raise the errors that a trial or the final training would raise. Return the time limit (None if it is infinite)
-    and the metric that decides."""
+    and the metric that selects the best trial."""
     if table.image is not None:
         raise DataError(f"{table.name}: mlp tune searches over recipes for tables, got images: use mlp train")
     first, given = recipe_of(defaults(), trial=True), Config.from_dict(options, where="tune")

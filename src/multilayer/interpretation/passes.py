@@ -20,7 +20,7 @@ class Values(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """∂L/∂y, ∂L/∂x and ∂L/∂p of a layer. A residual block has no parameters of its own."""
+    """∂L/∂y, ∂L/∂x and ∂L/∂p of a layer. A residual block has only the parameters of its layers."""
 
     dy: Array
     dx: Array

@@ -31,7 +31,7 @@ from ..nn.layers import Parameter
 OnSpike = Literal["rollback", "stop", "ignore"]
 ON_SPIKE: tuple[OnSpike, ...] = typing.get_args(OnSpike)
 
-# Constants of the rules in `training.plan`, which choose the values of options that are None. They were chosen on
+# Constants of the rules in `training.plan`, which choose values for options left at None. They were chosen on
 # generated tables: docs/decisions/0050-default-options.md.
 RATE = 0.01
 WIDE = 64

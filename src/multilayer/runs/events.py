@@ -320,7 +320,7 @@ def message_for(event: Event) -> Message | None:
             text = f"back to step {event.to_step:,}, rate × {event.rate_factor:g}: {event.reason}"
             return Message("warn", "rollback", text)
         case NonFinite():
-            unit = "" if event.unit is None else f", unit {event.unit}"
+            unit = f", unit {event.unit}" if event.unit is not None else ""
             text = f"first in the {event.where} of {event.layer}{unit}; {_rows(event.rows)}"
             return Message("error", "not finite", text)
         case Notice():

@@ -72,7 +72,7 @@ class _Name:
 
 @dataclass(frozen=True)
 class _Argument:
-    """An argument: `key` is None if it is positional, `value` is a number, a bool or a name, `at` is its position."""
+    """An argument: its key (None if positional), its value (a number, a bool or a name), and its position."""
 
     key: str | None
     value: Any

@@ -10,9 +10,9 @@ q of a unit, its mean m, and the mean product c of a unit on two different rows.
     dropout p   q ← q/(1 − p)                                           E[δ²]/(1 − p)
     residual    q ← q + q_g + 2 m m_g, and c in the same way; m ← m + m_g     E[δ²] + E[δ²] through g
 
-Inputs and the gradients of the outputs are N(0, 1). There is no rule for maxout, KAN, columns and constant weights: the
-prediction is None after them, until the next norm. A single network of finite width differs from the prediction by a
-factor of about `scatter` (Hanin 2018): exp √Σ κ/n, κ = E f⁴/(E f²)² − 1.
+Inputs and the gradients of the outputs are N(0, 1). Maxout, KAN, columns and constant weights have no rule: after
+them there is no prediction (None) until the next norm. A single network of finite width differs from the prediction by
+a factor of about `scatter` (Hanin 2018): exp √Σ κ/n, κ = E f⁴/(E f²)² − 1.
 """
 
 from __future__ import annotations

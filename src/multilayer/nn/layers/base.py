@@ -67,7 +67,7 @@ class EvenlySpaced:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parameter:
-    """One tensor of a layer. If `value` is None, the initialization scheme of the network sets its values."""
+    """One tensor of a layer. Without a `value`, the initialization scheme of the network sets its values."""
 
     name: str
     shape: tuple[int, ...]

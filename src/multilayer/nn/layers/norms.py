@@ -96,7 +96,8 @@ class Norm(Layer):
         return d, d, self.divisor
 
     def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
-        return normalised(x, taken=0.0 if x is None else x.m**2)  # the norm subtracts the mean over units
+        # The norm subtracts the mean over units.
+        return normalised(x, taken=0.0 if x is None else x.m**2)
 
     def slices(self, x: Array) -> Array:
         """Return x with the values of a group along the last axis."""
@@ -170,7 +171,8 @@ class BatchNorm(Norm):
         return d, d
 
     def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
-        return normalised(x, taken=0.0 if x is None else x.c, c=0.0)  # the norm subtracts what all rows share
+        # The norm subtracts what all rows share.
+        return normalised(x, taken=0.0 if x is None else x.c, c=0.0)
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
         if not run.training:

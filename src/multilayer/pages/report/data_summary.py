@@ -144,7 +144,7 @@ def worst(sample: Sample, first: Sequence[str]) -> dict[str, Any]:
         if pixels is not None:
             entry["pixels"] = [round(float(v), 3) for v in pixels[i, places_of]]
         found.append(entry)
-    return {"columns": list(cells), "rows": found, "image": None if pixels is None else list(encoding.image or ())}
+    return {"columns": list(cells), "rows": found, "image": list(encoding.image or ()) if pixels is not None else None}
 
 
 def _cells(table: Table, name: str) -> list[Any]:

@@ -254,7 +254,7 @@ def calibration(sample: Sample) -> dict[str, Any] | None:
     if np.isnan(p).any():
         return None
     if task.kind == "multiclass":
-        p, outcome, of = p.max(1), p.argmax(1) == truth, "the class predicted"
+        p, outcome, of = p.max(1), p.argmax(1) == truth, "the predicted class"
     elif task.kind == "binary":
         p, outcome, of = p[:, 1], truth == 1, labels_of(task)[1]
     else:

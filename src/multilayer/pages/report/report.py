@@ -123,7 +123,7 @@ def assemble(
         "network": {**summarize(spec).to_dict(), "outputs": spec.d_out},
         "members": members,
         "cost": account(spec, config, effective, run["engine"], members),
-        "predicted": None if evaluated is None else evaluated.get("predicted"),
+        "predicted": evaluated.get("predicted") if evaluated is not None else None,
         "config": config,
         "effective": effective,
         "again": again(saved, spec),
@@ -153,7 +153,7 @@ def evaluation(
     task = encoding.task
     metric = metric if metric in metrics.names_for(task) else task.metric
     important = column_importance.importance(sample, metric, seconds=seconds)
-    first = [] if important is None else [column["name"] for column in important["columns"]]
+    first = [column["name"] for column in important["columns"]] if important is not None else []
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -29,7 +29,7 @@ GAP = 0.15
 """Difference in skill between training and held-out rows that means overfitting, if it is also outside the interval."""
 STILL = 0.1
 """A loss is still falling if at least this fraction of its decrease is in the second half of the epochs. A shorter last
-part would not do, because schedules end with a small learning rate, at which losses decrease little."""
+part would not work, because schedules end with a small learning rate, at which losses decrease little."""
 LEAST = 0.01
 """Minimum relative decrease of a loss that is falling."""
 SLOW = 0.05
@@ -143,7 +143,7 @@ def _fit(found: dict[str, Any], seen: Evidence) -> Sentences:
         case "hardly trained":
             return [("bad", f"It was hardly trained: {count(seen.steps or 0, 'step')}, {trained}.")]
         case "overfits":
-            best = "" if seen.best_epoch is None else f"; the best epoch was {seen.best_epoch} of {seen.epochs}"
+            best = f"; the best epoch was {seen.best_epoch} of {seen.epochs}" if seen.best_epoch is not None else ""
             return [("fair" if gap <= 0.3 else "bad", f"It overfits: {trained}{best}.")]
         case "cut short" | "out of time":
             return [("fair", f"It was still improving when it ended: {trained}.")]
@@ -160,7 +160,7 @@ def _trust(found: dict[str, Any], seen: Evidence) -> Sentences:
     missed = first_uncovered(found)
     if missed is not None:
         text = f"{100 * missed['share']:.0f} % of rows are below its {100 * missed['level']:g} % quantile"
-        return [("fair", f"Its quantiles are off: {text} of {missed['target']}.")]
+        return [("fair", f"Its quantiles are inaccurate: {text} of {missed['target']}.")]
     if seen.confidence is None:
         return []
     off = f"they are off by {100 * found['calibration']['ece']:.1f} points on average"
@@ -226,7 +226,7 @@ def evidence(report: Mapping[str, Any]) -> Evidence:
         "train_loss": _known([point.get("loss") for point in epochs]),
         "validation_loss": _known([point["validation"] for point in epochs]),
         "rows": run.get("rows"),
-        "parameters": None if parameters is None else parameters // max(1, report.get("members") or 1),
+        "parameters": parameters // max(1, report.get("members") or 1) if parameters is not None else None,
         "learning_rate": config.get("learning_rate"),
         "calibrated": bool(config.get("calibrate")),
         "smoothing": _smoothing(effective.get("loss") or config.get("loss")),
@@ -280,7 +280,7 @@ def confidence(entry: Mapping[str, Any] | None) -> Confidence | None:
         return None
     if entry["ece"] <= entry["chance"]:
         return "trusted" if entry["chance"] < UNRELIABLE else "unknown"
-    if entry["of"] == "the class predicted":
+    if entry["of"] == "the predicted class":
         error = entry["lean"]
     else:  # for a binary outcome, confidence is the distance from 0.5
         rows = sum(one["rows"] for one in entry["bins"])
@@ -383,7 +383,7 @@ def _slow(e: Evidence) -> bool:
 def remedies(e: Evidence) -> list[Remedy]:
     """Return one remedy per cause, the most urgent first."""
     found: list[Remedy] = []
-    slower = "" if e.learning_rate is None else f" (it is {e.learning_rate:g})"
+    slower = f" (it is {e.learning_rate:g})" if e.learning_rate is not None else ""
     if e.diverged:
         text = f"Lower the learning rate{slower} or clip gradients: --learning-rate, --clip-norm 1."
         found.append(Remedy(cause="diverged", text=text, moves={"learning_rate": -1}))
@@ -420,13 +420,13 @@ def _for_fit(cause: str, e: Evidence) -> Remedy:
         case "out of time":
             text, moves = "Train longer: a larger --time-limit.", {"epochs": 1}
         case "slow":
-            faster = "" if e.learning_rate is None else f": --learning-rate {10 * e.learning_rate:g}"
+            faster = f": --learning-rate {10 * e.learning_rate:g}" if e.learning_rate is not None else ""
             text, moves = f"Raise the learning rate{faster}.", {"learning_rate": 1}
         case "too small":
             text = f"A wider or deeper network: this one has {e.parameters:,} parameters for {e.rows:,} training rows."
             moves = {"width": 1}
         case _:
-            text = "The columns explain little of the target: check that both are right, and add columns that matter."
+            text = "The columns explain little of the target: check that both are correct, and add informative columns."
             moves = {"columns": 1}
     return Remedy(cause=cause, text=text, moves=moves)
 
