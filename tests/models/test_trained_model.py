@@ -14,8 +14,9 @@ from multilayer.core import tensor_file
 from multilayer.data import Encoding
 from multilayer.errors import FileError, OptionError
 from multilayer.export.onnx.model import encode
+from multilayer.models.members import Member
 from multilayer.models.model_file import to_parts
-from multilayer.models.trained_model import Member, TrainedModel
+from multilayer.models.trained_model import TrainedModel
 from multilayer.nn.calibration import Calibration
 
 TASKS: dict[str, dict[str, Any]] = {

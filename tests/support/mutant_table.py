@@ -201,7 +201,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
     ),
     ("spec/initialization.py", "data/test_no_variation.py", [("np.where(alone > 0, alone, 1.0)", "1.0")]),
     (
-        "models/trained_model.py",
+        "models/members.py",
         "data/test_no_variation.py",
         [("if not np.isfinite(found).all():", "if np.isinf(found).all():")],
     ),

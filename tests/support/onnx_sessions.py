@@ -17,7 +17,8 @@ import pandas as pd
 import multilayer as ml
 from multilayer.data import Column, Encoding, Task
 from multilayer.data.table import from_texts
-from multilayer.models.trained_model import Member, TrainedModel
+from multilayer.models.members import Member
+from multilayer.models.trained_model import TrainedModel
 from multilayer.spec import Spec
 from multilayer.spec.initialization import initialise
 from support.cases import rows_for

@@ -23,8 +23,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Compute the metrics of a model on a table with its target."""
+    from ..models.members import notes_of
     from ..models.metrics import shown
-    from ..models.trained_model import load, notes_of
+    from ..models.trained_model import load
 
     loaded = load(model)
     rows = loaded.encode(data, targets=True)

@@ -49,7 +49,8 @@ def predict(
 
     The output has one row per row of the table, in the same order.
     """
-    from ..models.trained_model import load, notes_of
+    from ..models.members import notes_of
+    from ..models.trained_model import load
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise OptionError(f"--out must end in {' or '.join(SUFFIXES)}, got {out}")

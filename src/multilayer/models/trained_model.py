@@ -1,92 +1,38 @@
-"""A trained model: its members, the average of their outputs, and its predictions. PyTorch is not needed.
+"""A trained model: predictions in the target's own units, and files. PyTorch is not needed.
 
-    rows → encoding of each member → x, codes → members → z₁ … z_M → weighted, calibrated average → z
-         → link → labels, probabilities or numbers in the target's own units
+    rows → `Members` → z → link → labels, probabilities or numbers in the target's own units
 
-A member runs in compiled code (`engines.fused_engine`) if all of its layers have a kernel, otherwise in numpy.
-
-`model_file` describes the file of a model.
+`members` computes the outputs. `model_file` describes the file of a model.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import tensor_file
 from ..data import Encoded, Encoding
-from ..data.encoding import Note
 from ..engines import State
-from ..engines.fused_engine import PredictProgram
-from ..engines.fused_program import why_not
-from ..errors import DataError, FileError, OptionError, RunError, needed_by
-from ..nn import losses
-from ..nn.calibration import Calibration, combined
-from ..nn.layers import Pass
-from ..nn.layers.base import Array, forward_through
+from ..errors import FileError, OptionError, RunError, needed_by
+from ..nn.calibration import Calibration
+from ..nn.layers.base import Array
 from ..runs import no_model
 from ..spec import Spec
-from . import metrics, model_file
+from . import model_file
+from .members import Member, Members
 
 if TYPE_CHECKING:
     from ..export.torch_module import TrainedNetwork
     from .importance import Importance
 
 
-MAX_ROWS_PER_PASS = 4096
-"""Number of rows in one numpy computation."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Member:
-    """A network, its parameters and buffers by name, its encoding, and its weight in the average."""
-
-    spec: Spec
-    tensors: Mapping[str, Array]
-    encoding: Encoding
-    weight: float = 1.0
-
-    @cached_property
-    def program(self) -> PredictProgram | None:
-        """The network in compiled code, packed at first use. None if numpy runs it."""
-        if why_not(self.spec) is not None or any(value.dtype != np.float32 for value in self.tensors.values()):
-            return None
-        return PredictProgram(self.spec, self.tensors)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "program"}
-
-    def outputs(self, rows: Encoded) -> Array:
-        """Compute raw outputs z (rows, d_out). The outputs of a row do not depend on the other rows."""
-        if self.program is None:
-            return self.outputs_in_numpy(rows)
-        return self.program.outputs(rows.x, rows.codes if self.spec.inputs.categories else None)
-
-    def outputs_in_numpy(self, rows: Encoded) -> Array:
-        """Compute the raw outputs with the numpy layers. The results differ only by rounding."""
-        x, codes = rows.x, rows.codes
-        tensors = {place: self.tensors[stored] for place, stored in self.spec.tensor_names.items()}
-        tensors |= {name: self.tensors[name] for name in self.spec.buffers}
-        dtype = next(iter(tensors.values())).dtype if tensors else np.dtype(np.float32)
-        found: list[Array] = []
-        for start in range(0, len(x), MAX_ROWS_PER_PASS):
-            part = slice(start, start + MAX_ROWS_PER_PASS)
-            numbers = x[part].astype(dtype, copy=False)
-            inputs: Any = numbers if codes is None else (numbers, codes[part])
-            run = Pass(categories=self.spec.inputs.categories)
-            found.append(forward_through(self.spec.layers, inputs, tensors, run)[0])
-        return np.concatenate(found) if found else np.zeros((0, self.spec.d_out), dtype)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TrainedModel:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TrainedModel(Members):
     """A trained model, from `run.model` after `ml.fit`, or from `ml.load`. It predicts without PyTorch.
 
     The outputs of the members are averaged. All members predict the same target from the same columns with the same
@@ -116,23 +62,6 @@ class TrainedModel:
     ['accuracy', 'auc', 'average_precision', 'balanced_accuracy', 'f1', 'log_loss']
     """
 
-    members: tuple[Member, ...]
-    calibration: Calibration | None = None
-
-    def __post_init__(self) -> None:
-        assert self.members, "a model has at least one member"
-        distinct: list[Encoding] = []
-        shared: list[Member] = []
-        for i, one in enumerate(self.members):
-            known = next((equal for equal in distinct if equal is one.encoding or equal == one.encoding), None)
-            if known is None:
-                different = _difference(self.encoding, one.encoding)
-                if different is not None:
-                    raise OptionError(f"all members must have the same {different}, but that of member {i + 1} differs")
-                distinct.append(one.encoding)
-            shared.append(one if known is None or known is one.encoding else replace(one, encoding=known))
-        object.__setattr__(self, "members", tuple(shared))
-
     @staticmethod
     def of(
         spec: Spec,
@@ -143,125 +72,49 @@ class TrainedModel:
         members: int = 1,
         calibration: Calibration | None = None,
     ) -> TrainedModel:
-        """Return the model of a training state: members with one network and one encoding."""
+        """Return the model of a training state: members with one network and one encoding.
+
+        Parameters
+        ----------
+        spec, encoding
+            The network and the encoding of every member.
+        state : State
+            Parameters and buffers of all members.
+        averaged : bool
+            Whether to use the running average of the parameters, if the state has one.
+        members, calibration
+            Number of members, and the calibration of their averaged outputs.
+        """
         values = state.averages if averaged and state.averages else state.parameters
         tensors = model_file.split({**values, **state.buffers}, members)
         created = tuple(Member(spec=spec, tensors=one, encoding=encoding) for one in tensors)
         return TrainedModel(members=created, calibration=calibration)
 
-    @property
-    def spec(self) -> Spec:
-        """The network of the first member."""
-        return self.members[0].spec
-
-    @property
-    def encoding(self) -> Encoding:
-        """The encoding of the first member. Its task, loss and column names are those of all members."""
-        return self.members[0].encoding
-
-    @property
-    def encodings(self) -> list[Encoding]:
-        """The different encodings of the members, that of the first member first."""
-        return list({id(one.encoding): one.encoding for one in self.members}.values())
-
-    @property
-    def tensors(self) -> dict[str, Array]:
-        """Parameters and buffers by name. Names of several members begin with `memberN/`."""
-        return model_file.joined([one.tensors for one in self.members])
-
-    @property
-    def weights(self) -> tuple[float, ...] | None:
-        """Weights of the members in the average. None if they are equal."""
-        found = tuple(one.weight for one in self.members)
-        return None if len(set(found)) == 1 else found
-
-    @property
-    def networks(self) -> str:
-        """The networks of all members, such as "2 × 4-8-3"."""
-        return self._of_all(str)
-
-    def check_alike(self, purpose: str, *, networks: bool = True, encodings: bool = True) -> None:
-        """Raise an error if members have different networks or different encodings, unless this is allowed."""
-        for i, one in enumerate(self.members):
-            other_encoding = encodings and one.encoding is not self.encoding
-            for what, differs in (("network", networks and one.spec != self.spec), ("encoding", other_encoding)):
-                if differs:
-                    raise OptionError(
-                        f"{purpose} needs members with the same {what}, but that of member {i + 1} differs from that "
-                        "of member 1: pass a model of one member"
-                    )
-
-    def with_encodings(self, change: Callable[[Encoding], Encoding]) -> TrainedModel:
-        """Return the same networks, with `change(encoding)` in place of each encoding."""
-        changed = self._by_encoding(change)
-        return replace(
-            self, members=tuple(replace(one, encoding=new) for one, new in zip(self.members, changed, strict=True))
-        )
-
-    def __repr__(self) -> str:
-        task = self.encoding.task.describe().removeprefix("task: ")
-        return (
-            f"TrainedModel({self.networks}, {self._of_all(lambda spec: f'{spec.n_parameters:,}')} parameters: {task})"
-        )
-
-    def _of_all(self, describe: Callable[[Spec], str]) -> str:
-        """Describe the network of each member. Equal networks in a row are described once."""
-        parts: list[str] = []
-        for spec, group in groupby(self.members, lambda one: one.spec):
-            n = len(list(group))
-            parts.append(f"{n} × {describe(spec)}" if n > 1 else describe(spec))
-        return " + ".join(parts)
-
-    def _by_encoding(self, function: Callable[[Encoding], Any]) -> tuple[Any, ...]:
-        """Return the function's value for each member's encoding. It is called once for a shared encoding."""
-        values = {id(one.encoding): one.encoding for one in self.members}
-        found = {key: function(encoding) for key, encoding in values.items()}
-        return tuple(found[id(one.encoding)] for one in self.members)
-
-    def encode(self, source: Any, *, targets: bool = False, dtype: Any = np.float32) -> tuple[Encoded, ...]:
-        """Encode rows for each member. Members that share an encoding share the result."""
-        return self._by_encoding(lambda encoding: encoding.encode(source, targets=targets, dtype=dtype))
-
-    def read(self, source: Any, *, targets: bool = False, dtype: Any = np.float32) -> tuple[Encoded, ...]:
-        """Encode rows for each member. Each kind of difference from the training data gives a warning."""
-        found = self.encode(source, targets=targets, dtype=dtype)
-        replace(found[0], notes=notes_of(found)).warn()
-        return found
-
     def outputs(self, source: Any) -> Array:
-        """Return the raw outputs z (rows, d_out), before the link function."""
-        return self.forward(self.read(source))
+        """Return the raw outputs, before the link function.
 
-    def forward(self, rows: Encoded | Sequence[Encoded]) -> Array:
-        """Compute raw outputs z (rows, d_out) of encoded rows. The outputs of a row do not depend on other rows.
+        Parameters
+        ----------
+        source
+            Rows, as in `predict`.
 
-        `rows` is the result of `encode`, or rows of the encoding that all members share.
+        Returns
+        -------
+        ndarray of shape (rows, d_out)
+            Averaged and calibrated outputs of the members: logits for classes, standardized numbers for regression.
+
+        Raises
+        ------
+        DataError
+            If the rows are invalid as in `predict`.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> ml.fit("4-8-3", "iris", epochs=2, quiet=True).model.outputs("iris").shape
+        (150, 3)
         """
-        parts = self._for_each(rows)
-        found = self._together([one.outputs(part) for one, part in zip(self.members, parts, strict=True)])
-        if not np.isfinite(found).all():
-            row = parts[0].rows[np.flatnonzero(~np.isfinite(found).all(1))[0]]
-            raise DataError(
-                f"row {row + 1:,}: the network's outputs are not finite: values are too far from the training rows, "
-                "or the model is damaged"
-            )
-        return found
-
-    def forward_in_numpy(self, rows: Encoded | Sequence[Encoded]) -> Array:
-        """Compute the raw outputs with the numpy layers. The results differ only by rounding."""
-        parts = self._for_each(rows)
-        return self._together([one.outputs_in_numpy(part) for one, part in zip(self.members, parts, strict=True)])
-
-    def _for_each(self, rows: Encoded | Sequence[Encoded]) -> Sequence[Encoded]:
-        if not isinstance(rows, Encoded):
-            return rows
-        self.check_alike("a prediction of rows with one encoding", networks=False)
-        return [rows] * len(self.members)
-
-    def _together(self, z: list[Array]) -> Array:
-        if len(z) == 1 and self.calibration is None:
-            return z[0]
-        return combined(losses.get(self.encoding.loss), z, self.calibration, weights=self.weights)
+        return self.forward(self.read(source))
 
     def predict(self, source: Any) -> np.ndarray:
         """Predict the target.
@@ -282,6 +135,12 @@ class TrainedModel:
         ------
         DataError
             If a column is missing, has an unexpected type, or leads to an output that is not finite.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> ml.fit("4-8-3", "iris", epochs=20, quiet=True).model.predict([[5.1, 3.5, 1.4, 0.2]])
+        array(['setosa'], dtype='<U10')
         """
         return self.encoding.decode(self.forward(self.read(source)))
 
@@ -302,13 +161,42 @@ class TrainedModel:
         ------
         DataError
             If the model predicts numbers, or the rows are invalid as in `predict`.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> p = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model.predict_proba("iris")
+        >>> p.shape, bool(abs(p.sum(axis=1) - 1).max() < 1e-6)
+        ((150, 3), True)
         """
         return self.encoding.probabilities(self.forward(self.read(source)))
 
     def prediction_table(self, rows: Encoded | Sequence[Encoded], *, probabilities: bool = False) -> Any:
-        """Return the predictions for encoded rows as an Arrow table with a column per target.
+        """Return the predictions for encoded rows as a table.
 
-        With `probabilities`, a column per class is added.
+        Parameters
+        ----------
+        rows : Encoded or sequence of Encoded
+            The result of `read` or `encode`, or rows of the encoding that all members share.
+        probabilities : bool
+            Whether to add a column for each class.
+
+        Returns
+        -------
+        pyarrow.Table
+            A column for each target, or for each quantile of each target.
+
+        Raises
+        ------
+        DataError
+            If an output is not finite, or probabilities are requested from a model that predicts numbers.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+        >>> model.prediction_table(model.read("iris"), probabilities=True).column_names
+        ['species', 'species=setosa', 'species=versicolor', 'species=virginica']
         """
         import pyarrow as pa
 
@@ -337,14 +225,19 @@ class TrainedModel:
         -------
         dict of str to float
             Metrics by name. A metric is NaN if it is not defined for the rows, such as ``auc`` for a single class.
+
+        Raises
+        ------
+        DataError
+            If the target is missing or has a new class, or the rows are invalid as in `predict`.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> sorted(ml.fit("10-8-1", "diabetes", epochs=2, quiet=True).model.evaluate("diabetes"))
+        ['mae', 'r2', 'rmse']
         """
         return self.measured(self.read(source, targets=True))
-
-    def measured(self, rows: Encoded | Sequence[Encoded]) -> dict[str, float]:
-        """Compute all metrics of the task on encoded rows with their targets."""
-        parts, task = self._for_each(rows), self.encoding.task
-        z = self.forward(parts).astype(np.float64)
-        return metrics.measure(task, cast(Any, parts[0].y), z, loss=self.encoding.loss, names=metrics.names_for(task))
 
     def importance(self, source: Any, *, metric: str | None = None, rounds: int = 5) -> Importance:
         """Compute the permutation importance of each column on rows with a target.
@@ -361,6 +254,7 @@ class TrainedModel:
         Returns
         -------
         Importance
+            How much worse the metric is with each column shuffled, the most important column first.
 
         Raises
         ------
@@ -391,6 +285,20 @@ class TrainedModel:
         -------
         str
             SHA-256 of the file.
+
+        Raises
+        ------
+        StorageError
+            If the file cannot be written. An existing file is then unchanged.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import multilayer as ml
+        >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     len(model.save(f"{folder}/iris.safetensors"))
+        64
         """
         return tensor_file.save(Path(path), *model_file.to_parts(self))
 
@@ -398,36 +306,144 @@ class TrainedModel:
         """Export the model to an ONNX file with the encoding, all members and the calibration.
 
         Its inputs are the columns of the table. Its outputs are those of `predict` and `predict_proba`.
-        docs/explanation/export.md describes the file. An existing file at `path` is replaced.
+        docs/explanation/export.md describes the file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to write. An existing file is replaced only when the new one is complete.
+
+        Raises
+        ------
+        OptionError
+            If the model is too large for the format.
+        DataError
+            If ONNX cannot express a column.
+        MissingExtra
+            If the package onnx is not installed.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import multilayer as ml
+        >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.to_onnx(f"{folder}/iris.onnx")
         """
         from ..export.onnx.model import to_onnx
 
         to_onnx(self, path)
 
     def to_torch(self, *, member: int | None = None, preprocessing: bool = False) -> TrainedNetwork:
-        """Return the trained network as a torch module: the calibrated average of all members, or one member.
+        """Return the trained network as a torch module with copies of its weights.
 
-        `ml.to_torch` describes the parameters and the result.
+        Parameters
+        ----------
+        member : int, optional
+            Ensemble member to convert, counted from 0, without calibration. By default, the calibrated average of all
+            members.
+        preprocessing : bool
+            Whether the module scales its inputs. By default, it takes scaled numbers.
+
+        Returns
+        -------
+        TrainedNetwork
+            A module in evaluation mode.
+
+        Raises
+        ------
+        OptionError
+            If `member` does not exist.
+        MissingExtra
+            If torch is not installed.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> net = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model.to_torch()
+        >>> net(*net.encode("iris")).shape
+        torch.Size([150, 3])
         """
         with needed_by("to_torch"):
             from ..export.torch_module import TrainedNetwork
         return TrainedNetwork(self, member=member, preprocessing=preprocessing)
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file that `save` writes."""
+        """Return the content of the file that `save` writes.
+
+        Returns
+        -------
+        bytes
+            A safetensors file. Equal models have equal bytes.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+        >>> type(model).from_bytes(model.to_bytes())
+        TrainedModel(4-8-3, 67 parameters: classification of 'species' into 3 classes)
+        """
         return tensor_file.encode(*model_file.to_parts(self))
 
     @staticmethod
     def load(path: str | Path, *, root: Path | None = None) -> TrainedModel:
-        """Read a model file and check its content.
+        """Read a model file and check its content. `ml.load` also accepts the folder of a run.
 
-        `root` is the folder of a run. No symbolic link below it is followed.
+        Parameters
+        ----------
+        path : str or Path
+            A ``.safetensors`` file.
+        root : Path, optional
+            The folder of a run that contains the file. No symbolic link below it is followed.
+
+        Returns
+        -------
+        TrainedModel
+
+        Raises
+        ------
+        FileError
+            If the file is damaged or is not a model.
+        StorageError
+            If the file cannot be read.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import multilayer as ml
+        >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = model.save(f"{folder}/iris.safetensors")
+        ...     type(model).load(f"{folder}/iris.safetensors")
+        TrainedModel(4-8-3, 67 parameters: classification of 'species' into 3 classes)
         """
         return _of_parts(*tensor_file.load(Path(path), root=root), str(path))
 
     @staticmethod
     def from_bytes(data: bytes) -> TrainedModel:
-        """Return the model for the result of `to_bytes`."""
+        """Return the model for the result of `to_bytes`.
+
+        Parameters
+        ----------
+        data : bytes
+            The content of a model file.
+
+        Returns
+        -------
+        TrainedModel
+
+        Raises
+        ------
+        FileError
+            If the content is damaged or is not a model.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+        >>> type(model).from_bytes(model.to_bytes()).encoding == model.encoding
+        True
+        """
         return _of_parts(*tensor_file.decode(data), "the model")
 
 
@@ -437,24 +453,6 @@ def _of_parts(tensors: Mapping[str, Array], meta: Mapping[str, Any], path: str) 
         return TrainedModel(members=tuple(Member(**one) for one in members), calibration=calibration)
     except OptionError as error:
         raise FileError(f"{path}: {error}") from None
-
-
-def notes_of(rows: Sequence[Encoded]) -> tuple[Note, ...]:
-    """Return the notes about rows that `TrainedModel.encode` encoded, without duplicates."""
-    return tuple(dict.fromkeys(note for part in rows for note in part.notes))
-
-
-def _difference(first: Encoding, other: Encoding) -> str | None:
-    """Return the first property that two encodings of one model must share but do not. None if they share all."""
-    for name, ours, theirs in (
-        ("task", first.task, other.task),
-        ("loss", first.loss, other.loss),
-        ("columns", [c.name for c in first.columns], [c.name for c in other.columns]),
-        ("kind of input", (first.positional, first.image), (other.positional, other.image)),
-    ):
-        if ours != theirs:
-            return name
-    return None
 
 
 def load(path: str | Path) -> TrainedModel:
