@@ -279,7 +279,12 @@ def value_cases() -> Iterator[Case]:
         options={"time_column": "b"},
         fault=f"{at(4, 'b')}.*must not have missing values",
     )
-    yield Case(name="time in words", data=csv(), options={"time_column": "c"}, fault="needs numbers or dates such as 2024-12-31, got")
+    yield Case(
+        name="time in words",
+        data=csv(),
+        options={"time_column": "c"},
+        fault="needs numbers or dates such as 2024-12-31, got",
+    )
 
 
 def binary_cases() -> Iterator[Case]:
