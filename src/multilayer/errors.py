@@ -206,12 +206,21 @@ _FAMILIAR = {
     "categorical_features": ["categorical"],
     "y": ["target"],
     "label": ["target"],
-    "time": ["time_column", "times"],
+    "time": ["time_column"],
     "times": ["time_column"],
+    "date_column": ["time_column"],
     "groups": ["group"],
+    "group": ["groups"],
     "weight": ["sample_weight"],
     "weights": ["sample_weight"],
+    "sample_weight_eval_set": ["sample_weight_val"],
+    "validation_weight": ["sample_weight_val"],
     "max_time": ["time_limit"],
+    "network": ["spec", "arch"],
+    "architecture": ["spec", "arch"],
+    "model": ["spec", "arch"],
+    "spec": ["arch"],
+    "arch": ["spec"],
 }
 """Names of options in scikit-learn, Keras, PyTorch and gradient boosting libraries, with ours for the same purpose."""
 
@@ -309,8 +318,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on command line", default=False)
-_COMMAND_LINE_NAMES = {"spec": "arch", "time_column": "time", "sample_weight": "weight"}
-"""Options with a different name on the command line."""
+_COMMAND_LINE_NAMES = {"spec": "arch"}
+"""Options with a different name on the command line: commands read the text, file or run of a network as ARCH."""
 
 
 def option_name(name: str) -> str:

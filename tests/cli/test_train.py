@@ -317,8 +317,8 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         (["train", "t.csv", "--target", "y", "--arch", "9-1"], "but the network takes 9 numbers"),
         (["train", "t.csv", "--target", "y", "--config", "no.toml"], "cannot read no.toml"),
         (["train", "t.csv", "--target", "y", "--group", "y"], "group must not be the target, got 'y'"),
-        (["train", "t.csv", "--target", "y", "--time", "y"], "time must not be the target, got 'y'"),
-        (["train", "t.csv", "--target", "y", "--weight", "y"], "weight must not be the target"),
+        (["train", "t.csv", "--target", "y", "--time-column", "y"], "time-column must not be the target, got 'y'"),
+        (["train", "t.csv", "--target", "y", "--sample-weight", "y"], "sample-weight must not be the target"),
         (["resume", "nowhere"], "there is no run at nowhere"),
         (
             ["predict", "t.csv", "t.csv"],

@@ -56,7 +56,7 @@ def test_the_command_line_and_the_estimator_are_bit_identical(
         "2",
         "--class-weight",
         "balanced",
-        *(["--weight", "w"] if weighed else []),
+        *(["--sample-weight", "w"] if weighed else []),
     ]
     options += [] if validation is None else ["--validation", validation]
     command = ["train", str(tmp_path / "t.csv"), "--target", "out", "--run", str(tmp_path / "run"), "-q", *options]

@@ -124,7 +124,7 @@ def test_errors_in_validation_data_say_that_it_is_the_validation_data() -> None:
     rows = {"a": [1.0, 2.0], "y": [0, 1]}
     with pytest.raises(DataError, match=r"^validation: .*: 1 column of training missing: 'b'"):
         prepare({"a": range(20), "b": range(20), "y": [0, 1] * 10}, target="y", validation=rows)
-    weights = {"validation": rows, "validation_weight": [1.0]}
+    weights = {"validation": rows, "sample_weight_val": [1.0]}
     with pytest.raises(DataError, match=r"^validation: .*: weights must be one number for each of 2 rows"):
         prepare({"a": range(20), "y": [0, 1] * 10}, target="y", **weights)
 

@@ -134,12 +134,12 @@ def test_options_are_checked_with_a_single_class() -> None:
         MLPClassifier(metric="rmse").fit(x, y)
     with pytest.raises(ValueError, match=r"sample_weight.shape == \(2,\), expected \(60,\)"):
         MLPClassifier().fit(x, y, sample_weight=[1, 2])
-    for name in ("group", "time"):
+    for argument, name in (("groups", "group"), ("time_column", "time")):
         with pytest.raises(DataError, match=f"there must be one {name} for each of 60 rows, got 5 values"):
-            MLPClassifier().fit(x, y, **{f"{name}s": np.arange(5)})
-        with pytest.raises(OptionError, match=rf"{name}s must have one value per row, got 'c': pass the column"):
-            MLPClassifier().fit(x, y, **{f"{name}s": "c"})
-    fine = MLPClassifier(metric="auc").fit(x, y, groups=np.arange(60), times=np.arange(60))
+            MLPClassifier().fit(x, y, **{argument: np.arange(5)})
+        with pytest.raises(OptionError, match=rf"{argument} must have one value per row, got 'c': pass the column"):
+            MLPClassifier().fit(x, y, **{argument: "c"})
+    fine = MLPClassifier(metric="auc").fit(x, y, groups=np.arange(60), time_column=np.arange(60))
     assert set(fine.predict(x)) == {1.0}
     frame = pd.DataFrame(x, columns=list("abcd"))
     bad = frame.copy()

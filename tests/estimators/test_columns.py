@@ -118,8 +118,8 @@ def test_intervals_periods_and_mixed_values() -> None:
 def test_times_may_be_periods(form: Any) -> None:
     x, y = numbers(60)
     months = pd.period_range("2015-01", periods=60, freq="M")
-    by_month = MLPRegressor(**QUICK).fit(x, y, times=form(months))
-    by_moment = MLPRegressor(**QUICK).fit(x, y, times=months.to_timestamp())
+    by_month = MLPRegressor(**QUICK).fit(x, y, time_column=form(months))
+    by_moment = MLPRegressor(**QUICK).fit(x, y, time_column=months.to_timestamp())
     np.testing.assert_array_equal(by_month.predict(x), by_moment.predict(x))
 
 

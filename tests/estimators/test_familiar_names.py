@@ -23,6 +23,8 @@ from support.quick_estimators import QUICK, classes, numbers
         ("n_jobs", "did you mean 'n_threads'?"),
         ("epcohs", "did you mean 'epochs'?"),
         ("eval_set", "pass X_val and y_val to fit$"),
+        ("time_column", "pass it to fit$"),
+        ("sample_weight_val", "pass it to fit$"),
         ("callbacks", "pass them to set_callbacks$"),
         ("optimizer", r"ml.fit has this option, ml.fit\(None, \(X, y\), optimizer=…\)$"),
     ],
@@ -44,6 +46,9 @@ def test_fit_of_an_estimator_names_the_right_place() -> None:
         model.fit(x, y, eval_set=[(x, y)])
     with pytest.raises(TypeError, match=r"'epochs': pass it to the constructor, MLPClassifier\(epochs=…\)"):
         model.fit(x, y, epochs=3)
+    for name, meant in (("times", "time_column"), ("validation_weight", "sample_weight_val"), ("group", "groups")):
+        with pytest.raises(TypeError, match=f"unknown argument '{name}': did you mean '{meant}'"):
+            model.fit(x, y, **{name: y})
     with pytest.raises(TypeError, match="did you mean 'sample_weight'"):
         model.partial_fit(x, y, sample_weights=y)
 
@@ -53,6 +58,10 @@ def test_fit_of_an_estimator_names_the_right_place() -> None:
     [
         ("taget", "target"),
         ("time", "time_column"),
+        ("times", "time_column"),
+        ("weight", "sample_weight"),
+        ("validation_weight", "sample_weight_val"),
+        ("groups", "group"),
         ("sample_weights", "sample_weight"),
         ("max_iter", "epochs"),
         ("early_stopping", "patience"),
@@ -67,6 +76,13 @@ def test_ml_fit_suggests_from_all_of_its_options(name: str, meant: str) -> None:
     options: Any = {name: 1}
     with pytest.raises(OptionError, match=f"fit: unknown option '{name}': did you mean '{meant}'?"):
         ml.fit(None, "iris", **options)
+
+
+@pytest.mark.parametrize("name", ["arch", "network", "model"])
+def test_the_network_is_named_spec(name: str) -> None:
+    cost: Any = ml.cost
+    with pytest.raises(OptionError, match=f"cost: unknown argument '{name}': did you mean 'spec'?"):
+        cost(**{name: "4-3"})
 
 
 def test_one_hidden_layer_is_a_number() -> None:

@@ -215,9 +215,9 @@ def test_weights_of_validation_rows() -> None:
     with pytest.raises(
         DataError, match=r"weights must be one number for each of 60 rows, got an array of shape \(70,\)"
     ):
-        ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.ones(70))
+        ml.fit("4-1", (x[:100], y[:100]), **held, sample_weight_val=np.ones(70))
     with pytest.raises(DataError, match=r"validation weights must not all be 0, got .*: pass a weight above 0"):
-        ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.zeros(60))
+        ml.fit("4-1", (x[:100], y[:100]), **held, sample_weight_val=np.zeros(60))
 
 
 def test_validation_rows_without_a_target_are_refused() -> None:
@@ -268,7 +268,7 @@ def test_the_latest_rows_are_held_out(kind: Any) -> None:
     x, y = numbers(100)
     times = np.random.default_rng(1).permutation(100)
     y = y + 100 * (times >= 80)
-    by_time = MLPRegressor(**QUICK).fit(x, y, times=times.astype("int64").astype(kind))
+    by_time = MLPRegressor(**QUICK).fit(x, y, time_column=times.astype("int64").astype(kind))
     assert by_time.history_["loss"][-1] < 2
     assert min(by_time.history_["validation_loss"]) > 1000  # in deviations of the training rows, squared
     assert by_time.predict(x).max() < 10
@@ -278,7 +278,7 @@ def test_a_class_that_only_the_latest_rows_have_is_reported() -> None:
     x, _ = numbers(100)
     y = np.where(np.arange(100) >= 90, "new", np.where(x[:, 0] > 0, "up", "down"))
     with pytest.warns(UserWarning, match="no training row has the class 'new': all its rows are among the latest"):
-        MLPClassifier(**QUICK).fit(x, y, times=np.arange(100))
+        MLPClassifier(**QUICK).fit(x, y, time_column=np.arange(100))
 
 
 DAYS = pd.date_range("2020-01-01", periods=100)
@@ -300,18 +300,18 @@ TIMES: dict[str, Any] = {
 def test_times_of_all_types(kind: str) -> None:
     """All types give the same order, and thus the same model."""
     x, y = numbers(100)
-    found = MLPRegressor(**QUICK).fit(x, y, times=TIMES[kind]).predict(x)
-    np.testing.assert_array_equal(found, MLPRegressor(**QUICK).fit(x, y, times=np.arange(100.0)).predict(x))
+    found = MLPRegressor(**QUICK).fit(x, y, time_column=TIMES[kind]).predict(x)
+    np.testing.assert_array_equal(found, MLPRegressor(**QUICK).fit(x, y, time_column=np.arange(100.0)).predict(x))
 
 
 INVALID: list[tuple[str, Any, str]] = [
-    ("times", pd.Series([pd.NaT, *DAYS[1:]]), "every row must have a time, got none in row 1: remove the row"),
-    ("times", np.r_[0.0, np.nan, np.arange(98)], "every row must have a time, got none in row 2"),
-    ("times", ["2020-01-01"] * 99 + ["later"], "strings such as 2024-12-31 23:59, got 'later' in row 100"),
-    ("times", np.arange(100) > 50, "times must be numbers, dates or timestamps, got true or false: convert them"),
-    ("times", np.ones((100, 2)), "there must be one time for each of 100 rows, got 100×2 values"),
-    ("times", 3, "there must be one time for each of 100 rows, got 3"),
-    ("times", "when", r"times must have one value per row, got 'when': pass the column, X\['when'\]"),
+    ("time_column", pd.Series([pd.NaT, *DAYS[1:]]), "every row must have a time, got none in row 1: remove the row"),
+    ("time_column", np.r_[0.0, np.nan, np.arange(98)], "every row must have a time, got none in row 2"),
+    ("time_column", ["2020-01-01"] * 99 + ["later"], "strings such as 2024-12-31 23:59, got 'later' in row 100"),
+    ("time_column", np.arange(100) > 50, "times must be numbers, dates or timestamps, got true or false: convert them"),
+    ("time_column", np.ones((100, 2)), "there must be one time for each of 100 rows, got 100×2 values"),
+    ("time_column", 3, "there must be one time for each of 100 rows, got 3"),
+    ("time_column", "when", r"time_column must have one value per row, got 'when': pass the column, X\['when'\]"),
     ("groups", np.ones((100, 2)), "there must be one group for each of 100 rows, got 100×2 values"),
     ("groups", [None, *range(99)], "every row must have a group, got none in row 1: remove the row"),
     ("groups", np.r_[np.arange(99.0), np.nan], "every row must have a group, got none in row 100"),

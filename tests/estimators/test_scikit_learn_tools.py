@@ -151,7 +151,7 @@ def test_metadata_routing() -> None:
         assert np.isfinite(found["test_score"]).all()
         request = model.get_metadata_routing().fit.requests
     assert {name for name, asked in request.items() if asked} == {"sample_weight", "groups"}
-    assert set(request) >= {"X_val", "y_val", "sample_weight_val", "groups", "times", "sample_weight"}
+    assert set(request) >= {"X_val", "y_val", "sample_weight_val", "groups", "time_column", "sample_weight"}
 
 
 def test_other_tools() -> None:

@@ -64,4 +64,4 @@ def test_old_keys_of_the_data_are_read() -> None:
     assert not {"time", "weight", "weights", "validation"} & data.keys()
     spec = ml.load(GOLDEN / "trained-run-v1").spec
     command = report.again(RunFolder.open(GOLDEN / "trained-run-v1").config, spec)["command"]
-    assert "--time 'petal length (cm)' --weight 'sepal width (cm)'" in command
+    assert "--time-column 'petal length (cm)' --sample-weight 'sepal width (cm)'" in command

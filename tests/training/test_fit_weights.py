@@ -72,7 +72,7 @@ def test_weights_in_memory_must_be_passed_again(table: Path, tmp_path: Path) -> 
         ({"sample_weight": -W}, DataError, r"row 1, .*weights must be 0 or more and finite, got -"),
         ({"sample_weight": W * np.nan}, DataError, "weights must be 0 or more and finite, got nan"),
         ({"sample_weight": ["many"] * ROWS}, DataError, r"weights must be one number per row, got \['many'"),
-        ({"sample_weight": "y"}, OptionError, "weight must not be the target, got 'y'"),
+        ({"sample_weight": "y"}, OptionError, "sample_weight must not be the target, got 'y'"),
         ({"sample_weight": "v"}, DataError, "'v'"),
         (
             {"class_weight": {"rar": 2.0}},
@@ -114,8 +114,8 @@ def test_weights_on_the_command_line(table: Path, tmp_path: Path) -> None:
     toml = tmp_path / "c.toml"
     toml.write_text('engine = "numpy"\nepochs = 2\n[class_weight]\nrare = 5.0\n')
     run = tmp_path / "run"
-    given = ["--target", "y", "--weight", "w", "--config", str(toml), "--run", str(run), "--recipe", "plain", "-q"]
-    done = CliRunner().invoke(app, ["train", str(table), *given])
+    given = ["--target", "y", "--sample-weight", "w", "--config", str(toml), "--run", str(run), "--recipe", "plain"]
+    done = CliRunner().invoke(app, ["train", str(table), *given, "-q"])
     assert done.exit_code == 0, done.output
     saved = json.loads((run / "config.json").read_text())["config"]
     assert saved["data"]["sample_weight"] == "w"

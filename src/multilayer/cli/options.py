@@ -111,11 +111,12 @@ Group = Annotated[
     option("--group", text="Column of groups. Rows of a group are held out together.", metavar="COL", panel=DATA),
 ]
 TimeColumn = Annotated[
-    str | None, option("--time", text="Column of times. The latest rows are held out.", metavar="COL", panel=DATA)
-]
-Weight = Annotated[
     str | None,
-    option("--weight", text="Column of sample weights. It is not used as an input.", metavar="COL", panel=DATA),
+    option("--time-column", text="Column of times. The latest rows are held out.", metavar="COL", panel=DATA),
+]
+SampleWeight = Annotated[
+    str | None,
+    option("--sample-weight", text="Column of sample weights. It is not used as an input.", metavar="COL", panel=DATA),
 ]
 Categorical = Annotated[
     list[str] | None,

@@ -29,10 +29,10 @@ from .options import (
     EventsAsJson,
     Group,
     Quiet,
+    SampleWeight,
     Target,
     TimeColumn,
     Track,
-    Weight,
     class_weights,
     columns_in,
     flag,
@@ -127,7 +127,7 @@ def train(
     target: Target = None,
     group: Group = None,
     time_column: TimeColumn = None,
-    weight: Weight = None,
+    sample_weight: SampleWeight = None,
     categorical: Categorical = None,
     arch: Annotated[
         str | None,
@@ -143,8 +143,8 @@ def train(
         str | None,
         option(
             "--recipe",
-            text=f"How to choose the network without --arch: tabular, or plain (layers of "
-            f"{listed(PLAIN_HIDDEN, 'and')} GELU units).",
+            text="How to choose the network without --arch: tabular, or plain (layers of "
+            f"{listed(PLAIN_HIDDEN, 'and')} units).",
             metavar="NAME",
             panel=NETWORK,
             default="tabular for tables, otherwise plain",
@@ -215,7 +215,7 @@ def train(
             target=columns_in(target),
             group=group,
             time_column=time_column,
-            sample_weight=weight,
+            sample_weight=sample_weight,
             categorical=categorical or categories,
             run=folder,
             observers=events_as_json(as_json),

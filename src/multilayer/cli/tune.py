@@ -24,9 +24,9 @@ from .options import (
     Categorical,
     Data,
     Group,
+    SampleWeight,
     Target,
     TimeColumn,
-    Weight,
     class_weights,
     columns_in,
     flag,
@@ -61,7 +61,7 @@ def tune(
     target: Target = None,
     group: Group = None,
     time_column: TimeColumn = None,
-    weight: Weight = None,
+    sample_weight: SampleWeight = None,
     categorical: Categorical = None,
     task: Annotated[
         str | None, option("--task", text=_HELP["task"], metavar="TEXT", panel=DATA, default="auto")
@@ -159,7 +159,7 @@ def tune(
         "target": columns_in(target),
         "group": group,
         "time_column": time_column,
-        "sample_weight": weight,
+        "sample_weight": sample_weight,
     }
     source["categorical"] = categorical or []
     table = read(data)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast, get_args
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ..nn import losses
 from ..nn.layers import Inputs
 from .columns import SCALINGS
 
+TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
+TASKS: tuple[TaskKind, ...] = get_args(TaskKind)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(SharedConfig):
@@ -27,7 +30,7 @@ class DataConfig(SharedConfig):
         "auto",
         "Fraction of rows to hold out, none, or a file of validation rows; auto is 0.2, none if there are few rows.",
     )
-    task: str = described("auto", "Task: auto, binary, multiclass, multilabel, regression or multioutput.")
+    task: str = described("auto", f"Task: {listed(('auto', *TASKS))}.")
     loss: str = described(
         "auto", "Loss: cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …; auto chooses by the task."
     )
@@ -75,7 +78,7 @@ class DataKeywords(TypedDict, total=False):
     time_column: Any
     categorical: str | Iterable[str] | None
     sample_weight: Any
-    validation_weight: Any
+    sample_weight_val: Any
     classes: Sequence[Any] | None
     keep_constant: bool | Literal["all"]
 
@@ -95,7 +98,7 @@ class DataOptions:
         Columns to treat as categories, whatever their values are. Columns of arrays are given by number.
     columns : mapping, optional
         Kinds of columns: numeric, categorical, date, datetime, time or drop.
-    sample_weight, validation_weight : str or array, optional
+    sample_weight, sample_weight_val : str or array, optional
         Sample weights: the name of a column (`sample_weight` only), or one number per row.
     classes : sequence, optional
         All classes of the target, if the rows may lack some of them.
@@ -115,7 +118,7 @@ class DataOptions:
     categorical: str | Iterable[str] | None = ()
     columns: Mapping[str, str] | None = None
     sample_weight: Any = None
-    validation_weight: Any = None
+    sample_weight_val: Any = None
     classes: Sequence[Any] | None = None
     validation_data: Any = None
     keep_constant: bool | Literal["all"] = False

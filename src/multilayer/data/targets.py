@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -36,11 +36,10 @@ from ..errors import DataError, OptionError, option, unknown_name
 from ..nn import losses
 from ..nn.activations.function import logistic
 from . import columns
+from .options import TASKS, TaskKind
 from .preprocessing import Codes, Standardise
 from .table import NOT_UNICODE, Rows, Table, from_numpy, from_texts, is_unicode, where
 
-TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
-TASKS: tuple[TaskKind, ...] = ("binary", "multiclass", "multilabel", "regression", "multioutput")
 Class = str | int | float | bool
 MAX_CLASSES, ROWS_PER_CLASS = 20, 5
 TINIEST = 1e-100

@@ -147,9 +147,9 @@ def make_training_data(
     if is_separate(validation):
         counting = count_as = None
         with _named_validation():
-            if options.validation_weight is not None:
+            if options.sample_weight_val is not None:
                 validation = encoding.read(validation, targets=True)
-                counting, count_as = sample_weights.counting_rows(validation, options.validation_weight, notes)
+                counting, count_as = sample_weights.counting_rows(validation, options.sample_weight_val, notes)
                 validation = validation.take(counting)
             own = encoding.encode(validation, targets=True, dtype=dtype)
         notes += [f"validation: {note}" for note in own.notes]

@@ -153,7 +153,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         y_val: Any = None,
         sample_weight_val: Any = None,
         groups: Any = None,
-        times: Any = None,
+        time_column: Any = None,
     ) -> Self:
         """Train on a table.
 
@@ -172,7 +172,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
             Weight of each row of `X_val`.
         groups : array of shape (rows,), optional
             Group of each row. Rows of one group are held out together.
-        times : array of shape (rows,), optional
+        time_column : array of shape (rows,), optional
             Time of each row: numbers, dates, or dates with times. The latest rows are held out.
 
         Returns
@@ -197,11 +197,13 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         with self._keeping_data_attributes():
             X, y = from_dataset(X, y)
             held_out = (*from_dataset(X_val, y_val), sample_weight_val)
-            self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, times=times)
+            self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, time_column=time_column)
         return self
 
     @abstractmethod
-    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
+    def _fit_rows(
+        self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, time_column: Any
+    ) -> None:
         """Check the target, then train."""
 
     def _fit(
@@ -215,12 +217,12 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         validation: Any,
         sample_weight_val: Any,
         groups: Any,
-        times: Any,
+        time_column: Any,
         classes: Sequence[int] | None = None,
         class_names: tuple[Any, ...] = (),
     ) -> Run:
         """Train with `ml.fit` and set the fitted attributes. `given` is X and y as the user passed them."""
-        check_not_names(groups=groups, times=times)
+        check_not_names(groups=groups, time_column=time_column)
         bridge = CallbackBridge(self, given) if has_callbacks(self) else None
         start = getattr(self, "model_", None) if self.warm_start else None
         seed, earlier_split = self._seed(), getattr(self, "_split", None)
@@ -237,9 +239,9 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
                 activation=self.activation,
                 dropout=self.dropout,
                 sample_weight=sample_weight,
-                validation_weight=sample_weight_val,
+                sample_weight_val=sample_weight_val,
                 group=groups,
-                time_column=times,
+                time_column=time_column,
                 categorical=self.categorical,
                 start=start,
                 keep_constant=True,
@@ -282,14 +284,14 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
     def _recipe(self) -> Recipe:
         return Recipe(hidden=self.hidden, activation=self.activation, dropout=self.dropout)
 
-    def _check_options(self, table: Any, *, task: Task, groups: Any, times: Any) -> None:
+    def _check_options(self, table: Any, *, task: Task, groups: Any, time_column: Any) -> None:
         """Check the options as `ml.fit` does, for calls that do not train."""
-        check_not_names(groups=groups, times=times)
+        check_not_names(groups=groups, time_column=time_column)
         rows = read(table)
         if groups is not None:
             group_numbers(groups, rows)
-        if times is not None:
-            moments(times, rows)
+        if time_column is not None:
+            moments(time_column, rows)
         recipe = self._recipe()
         config = Config.from_dict({**self._training_options(), "seed": self._seed()})
         if config.metric not in ("auto", "loss"):

@@ -136,7 +136,9 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
     ) -> None:
         self._store(locals())
 
-    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
+    def _fit_rows(
+        self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, time_column: Any
+    ) -> None:
         table = self._table(X, reset=True)
         before = getattr(self, "classes_", None) if self.warm_start and self._has_network else None
         codes, task = self._labels(y, table)
@@ -152,7 +154,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
             if isinstance(validation, tuple):
                 weight_val = sample_weights.weighed(weight_val, factor, validation[1])
         if task == "single class":
-            self._check_options(table, task=ANY_CLASSES, groups=groups, times=times)
+            self._check_options(table, task=ANY_CLASSES, groups=groups, time_column=time_column)
             check_numbers(table)
             return self._predict_single_class()
         run = self._fit(
@@ -164,12 +166,12 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
             validation=validation,
             sample_weight_val=weight_val,
             groups=groups,
-            times=times,
+            time_column=time_column,
             classes=self._class_numbers(task),
             class_names=self._class_names(task),
         )
         unseen = [sample_weights.plain(name) for i, name in enumerate(self.classes_) if i in run.untrained]
-        if unseen and times is not None:
+        if unseen and time_column is not None:
             some = ", ".join(repr(name) for name in unseen[:5])
             warn(f"no training row has the class {some}: all its rows are among the latest, which are held out")
 

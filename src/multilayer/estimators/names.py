@@ -24,8 +24,9 @@ ELSEWHERE = {
     "X_val": "pass it to fit",
     "y_val": "pass it to fit",
     "sample_weight": "pass it to fit",
+    "sample_weight_val": "pass it to fit",
     "groups": "pass it to fit",
-    "times": "pass it to fit",
+    "time_column": "pass it to fit",
     "callbacks": "pass them to set_callbacks",
     "callback": "pass it to set_callbacks",
 }

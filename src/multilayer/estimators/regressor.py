@@ -96,7 +96,9 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
     ) -> None:
         self._store(locals())
 
-    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
+    def _fit_rows(
+        self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, time_column: Any
+    ) -> None:
         table = self._table(X, reset=True)
         numbers = self._numbers(y, table)
         validation, weight_val = self._validation(table, *held_out)
@@ -111,7 +113,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
             validation=validation,
             sample_weight_val=weight_val,
             groups=groups,
-            times=times,
+            time_column=time_column,
         )
 
     @explain_unknown

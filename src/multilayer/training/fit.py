@@ -110,7 +110,7 @@ def fit(
     categorical : str or iterable of str, optional
         Columns to treat as categories, whatever their values are: ``["zip"]``, or ``["0"]`` for the first column of an
         array. None is the same as no columns, but messages do not recommend this option.
-    sample_weight, validation_weight : str or array, optional
+    sample_weight, sample_weight_val : str or array, optional
         Sample weights: the name of a column (`sample_weight` only), or one number per row. A weight column is not used
         as an input.
     keep_constant : bool or "all"
@@ -300,8 +300,8 @@ def _choose(
     settings: dict[str, Any] = {**options_for(network, table), **set_options}
     if in_memory(settings.get("validation")):
         options, settings["validation"] = replace(options, validation_data=settings["validation"]), None
-    elif options.validation_weight is not None:
-        raise OptionError("validation_weight needs separate validation data: pass validation=(X, y)")
+    elif options.sample_weight_val is not None:
+        raise OptionError("sample_weight_val needs separate validation data: pass validation=(X, y)")
     config, shortened, reading = Config.from_dict(settings, where="fit"), False, time.monotonic()
     prepared = encode(table, options, config)
     spec, chosen, note = complete(network, prepared, config, set_options.keys())

@@ -95,7 +95,7 @@ def encode(source: Any, options: DataOptions, config: Config) -> TrainingData:
 def check_storable(options: DataOptions, *, start: TrainedModel | None) -> None:
     """Raise an error if a run folder cannot store the options."""
     named = all(one is None or isinstance(one, str) for one in (options.group, options.time_column))
-    if options.classes is not None or options.validation_weight is not None or start is not None or not named:
+    if options.classes is not None or options.sample_weight_val is not None or start is not None or not named:
         raise OptionError(
             "classes, start and per-row arrays cannot be saved in a run folder: pass column names instead, or train "
             "without run"

@@ -352,7 +352,7 @@ def with_loader(config: Config, batch: int) -> Config:
 
 
 def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
-    """Return `spec`, checked against the data, or the plain network: GELU layers of the default widths."""
+    """Return `spec`, checked against the data, or the plain network."""
     outputs = encoding.outputs
     if spec is None:
         return networks.mlp(encoding.inputs, d_out=outputs, activation="gelu", dropout=0.1)

@@ -408,7 +408,11 @@ def _command(source: str, data: dict[str, Any], config: dict[str, Any], spec: Sp
         return None  # the command has no option for constant columns or for weights of classes
     target = data.get("target")
     named = {"--target": ",".join(target) if isinstance(target, list) else target, "--arch": str(spec)}
-    named |= {"--group": data.get("group"), "--time": data.get("time_column"), "--weight": data.get("sample_weight")}
+    named |= {
+        "--group": data.get("group"),
+        "--time-column": data.get("time_column"),
+        "--sample-weight": data.get("sample_weight"),
+    }
     words = ["mlp", "train", source]
     for option, value in named.items():
         words += [] if value is None else [option, str(value)]
