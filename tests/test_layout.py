@@ -60,6 +60,7 @@ PUBLIC = [
     "Spec",
     "SpecError",
     "build",
+    "check",
     "collapse",
     "cost",
     "draw",

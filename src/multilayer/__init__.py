@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .costs import cost
+    from .diagnostics import check
     from .drawing.picture import draw
     from .errors import MultilayerError, SpecError
     from .estimators.classifier import MLPClassifier
@@ -66,6 +67,7 @@ _LAZY = {
     **dict.fromkeys(("neuron", "residual_mlp"), "spec.networks"),
     "Spec": "spec",
     "build": "pytorch.model",
+    "check": "diagnostics",
     "cost": "costs",
     "draw": "drawing.picture",
     "explore": "pages.explorer",
@@ -101,6 +103,7 @@ __all__ = [
     "Spec",
     "SpecError",
     "build",
+    "check",
     "collapse",
     "cost",
     "draw",

@@ -76,11 +76,17 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "training/plan.py",
+        "runs/config.py",
         "training/test_defaults.py",
         [
             ("math.sqrt(WIDE / max(widest, 1))", "WIDE / max(widest, 1)"),
             ("entry.width_in for entry in spec.entries", "entry.width_in for entry in spec.entries[:1]"),
+        ],
+    ),
+    (
+        "training/plan.py",
+        "training/test_defaults.py",
+        [
             ("min(MOST_EPOCHS, max(FEWEST_EPOCHS,", "max(MOST_EPOCHS, min(FEWEST_EPOCHS,"),
             ("return max(SMALLEST_BATCH, min(BATCH,", "return min(SMALLEST_BATCH, max(BATCH,"),
             ('            chosen["patience"] = max(', '            chosen["patience"] = min('),

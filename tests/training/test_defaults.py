@@ -11,6 +11,7 @@ import pytest
 
 import multilayer as ml
 from multilayer.data import DataOptions
+from multilayer.runs import config as config_rules
 from multilayer.runs.config import Config
 from multilayer.training import plan as defaults
 from multilayer.training.fit import fit, resume
@@ -110,7 +111,7 @@ def test_a_resumed_run_keeps_the_values_that_were_chosen_at_its_start(
             note.unlink()  # simulates a process that was killed in epoch 4
     unfinished(tmp_path / "run")
     monkeypatch.setattr(defaults, "MOST_EPOCHS", 9)
-    monkeypatch.setattr(defaults, "RATE", 1.0)
+    monkeypatch.setattr(config_rules, "RATE", 1.0)
     run = resume(tmp_path / "run", quiet=True)
     assert run.end.epoch == 6
     assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["config"]["learning_rate"] == 0.01

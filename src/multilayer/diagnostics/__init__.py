@@ -6,6 +6,7 @@ belongs in `pages` and `cli`; training again with a remedy belongs in `training`
 
 from __future__ import annotations
 
+from .check import Diagnosis, check, diagnose, findings_of
 from .findings import Finding, Place, Remedy
 
-__all__ = ["Finding", "Place", "Remedy"]
+__all__ = ["Diagnosis", "Finding", "Place", "Remedy", "check", "diagnose", "findings_of"]

@@ -139,7 +139,10 @@ class Finding:
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Finding:
         """Return the finding of a JSON object. The inverse of `to_dict`."""
-        where = {name: tuple(value) if isinstance(value, list) else value for name, value in data["where"].items()}
+        where: dict[str, Any] = {
+            name: tuple(cast("list[int]", value)) if isinstance(value, list) else value
+            for name, value in data["where"].items()
+        }
         return Finding(
             kind=data["kind"],
             severity=data["severity"],

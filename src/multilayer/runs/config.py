@@ -27,6 +27,7 @@ from ..engines.config import EngineConfig
 from ..errors import OptionError, option_name, unknown_name
 from ..nn import schedules
 from ..nn.layers import Parameter
+from ..spec import Spec
 
 OnSpike = Literal["rollback", "stop", "ignore"]
 ON_SPIKE: tuple[OnSpike, ...] = typing.get_args(OnSpike)
@@ -249,3 +250,14 @@ def _words(name: str) -> str:
     names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
     options = [option for option in typing.get_args(hint) or (hint,) if option is not type(None)]
     return " or ".join(names.get(option, "a number for each class") for option in options)
+
+
+def learning_rate(spec: Spec) -> float:
+    """Return the default of the peak learning rate.
+
+    >>> from multilayer import Spec
+    >>> learning_rate(Spec.parse("4-16-3")), learning_rate(Spec.parse("256-64-1"))
+    (0.01, 0.005)
+    """
+    widest = max((entry.width_in for entry in spec.entries), default=1)
+    return RATE * min(1.0, math.sqrt(WIDE / max(widest, 1)))

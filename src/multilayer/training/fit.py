@@ -23,8 +23,9 @@ from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
 from ..runs.events import NO_MISTAKES, End, Event
+from ..runs.stored_data import from_stored, read_once, stored
 from ..spec import Spec
-from .inputs import check_order, check_storable, encode, from_stored, in_memory, read_once, stored
+from .inputs import check_order, check_storable, encode, in_memory
 from .policies import Observer
 from .recipe import Network, Recipe, choose, complete, options_for
 from .run import Run, TrainingProgress, run_training, write_report

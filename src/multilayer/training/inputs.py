@@ -1,21 +1,16 @@
-"""The inputs of `fit`: the network, the data, and the options that describe the data.
-
-A run folder stores the data options as JSON: column names, and whether rows or weights were in memory.
-"""
+"""The inputs of `fit`: the network, the data, and the options that describe the data."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core.formatting import short
-from ..data import DataOptions, TrainingData, bundled, is_loader, make_training_data, read, read_loader
+from ..data import DataOptions, TrainingData, is_loader, make_training_data, read_loader
 from ..data.readers import means_bundled
-from ..errors import DataError, OptionError, RunError, SpecError, option_name
+from ..errors import DataError, OptionError, SpecError, option_name
 from ..models.trained_model import TrainedModel
 from ..runs.config import Config
 from ..spec import Spec
@@ -71,11 +66,6 @@ def _call(network: Any, data: Any = None) -> str:
     return f"ml.fit({str(network)!r}, {repr(data) if isinstance(data, str) else 'data'})"
 
 
-def read_once(data: Any) -> Any:
-    """Return the table. A loader is returned unchanged, because it is read in batches."""
-    return data if is_loader(data) else read(data)
-
-
 def in_memory(validation: Any) -> bool:
     """Return whether `validation` is data in memory, which a configuration cannot store."""
     return not (validation is None or isinstance(validation, str | int | float | np.generic))
@@ -100,67 +90,3 @@ def check_storable(options: DataOptions, *, start: TrainedModel | None) -> None:
             "classes, start and per-row arrays cannot be saved in a run folder: pass column names instead, or train "
             "without run"
         )
-
-
-def stored(options: DataOptions, data: Any) -> dict[str, Any]:
-    """Return the data options as a run folder stores them. `from_stored` reads them."""
-    weight = options.sample_weight
-    named = weight is None or isinstance(weight, str)
-    return {
-        "target": options.target,
-        "group": options.group,
-        "time_column": options.time_column,
-        "keep_constant": options.keep_constant,
-        "categorical": options.categorical or None,
-        "sample_weight": weight if named else None,
-        "path": _location(data),
-        "loader": is_loader(data),
-        "in_memory": [
-            *([] if named else ["sample_weight"]),
-            *(["validation"] if options.validation_data is not None else []),
-        ],
-    }
-
-
-def from_stored(
-    saved: Mapping[str, Any], path: Any, *, data: Any, validation: Any, sample_weight: Any
-) -> tuple[Any, DataOptions]:
-    """Return the data and data options of the run in folder `path`. Data that was in memory must be passed again."""
-    loader, validated = saved.get("loader", False), "validation" in saved["in_memory"]
-    weighted = "sample_weight" in saved["in_memory"]
-    if loader and data is None:
-        raise RunError(f"{path} was trained from your own loader: pass it again, ml.resume(path, data=loader)")
-    if data is None and saved["path"] is None:
-        raise RunError(f"{path} was trained on data in memory: pass it again, ml.resume(path, data=…)")
-    if validated and validation is None:
-        raise RunError(f"{path} was validated on data in memory: pass it again, ml.resume(path, validation=…)")
-    if weighted and sample_weight is None:
-        raise RunError(f"{path} was trained with weights in memory: pass them again, ml.resume(path, sample_weight=…)")
-    if not weighted and sample_weight is not None:
-        raise RunError(f"{path} has its weights in the data: omit sample_weight, got {short(sample_weight)}")
-    if loader and not is_loader(data):
-        raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
-    if isinstance(validation, str):
-        validation = read_once(validation)
-    options = DataOptions(
-        target=saved.get("target"),
-        group=saved.get("group"),
-        time_column=saved.get("time_column"),
-        keep_constant=saved.get("keep_constant", False),
-        categorical=saved.get("categorical") or (),
-        sample_weight=saved.get("sample_weight") if sample_weight is None else sample_weight,
-        validation_data=validation if validated else None,
-    )
-    return _data_at(saved["path"]) if data is None else data, options
-
-
-def _location(data: Any) -> str | None:
-    """Return the full path of a file or the name of a bundled data set; None for data in memory."""
-    if not isinstance(data, str | Path):
-        return None
-    return str(data) if means_bundled(data) else str(Path(data).resolve())
-
-
-def _data_at(location: str) -> Any:
-    """Return the data for a result of `_location`. Files in the working directory do not hide a bundled data set."""
-    return bundled.load(location) if bundled.known(location) else location

@@ -37,12 +37,11 @@ from ..runs.config import (
     LEAST_PATIENCE,
     MOST_EPOCHS,
     PATIENCE,
-    RATE,
     SMALLEST_BATCH,
     STEPS,
     STEPS_PER_EPOCH,
-    WIDE,
     Config,
+    learning_rate,
 )
 from ..spec import Spec
 
@@ -87,16 +86,6 @@ def epochs(rows: int, batch: int) -> int:
     """
     steps = math.ceil(rows / batch)
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS / max(steps, 1))))
-
-
-def learning_rate(spec: Spec) -> float:
-    """Return the peak learning rate.
-
-    >>> learning_rate(Spec.parse("4-16-3")), learning_rate(Spec.parse("256-64-1"))
-    (0.01, 0.005)
-    """
-    widest = max((entry.width_in for entry in spec.entries), default=1)
-    return RATE * min(1.0, math.sqrt(WIDE / max(widest, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)

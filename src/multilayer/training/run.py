@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +26,9 @@ from typing import Any
 from ..core import atomic_files
 from ..core.formatting import clock, count, number
 from ..data.targets import Class
+from ..diagnostics import Diagnosis, Finding, diagnose
+from ..diagnostics.history import History
+from ..diagnostics.rows import Samples
 from ..engines import State
 from ..errors import MultilayerError, RunError, warn
 from ..models.evaluation_rows import EvaluationRows, held_out_rows
@@ -92,6 +96,10 @@ class Run:
     untrained: tuple[Class, ...] = ()
     held_out: EvaluationRows | None = field(default=None, repr=False)
     """Some of the held-out rows, encoded, for the importance of the columns."""
+    samples: Samples | None = field(default=None, repr=False)
+    """Some of the training and held-out rows, encoded, for the diagnosis."""
+    fresh: bool = field(default=True, repr=False)
+    """Whether training began with the initial weights of the configuration."""
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else str(self.path)
@@ -116,6 +124,18 @@ class Run:
     def metrics(self) -> dict[str, float]:
         """Metrics of the model on the held-out rows."""
         return self.end.metrics
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        """What went wrong in training, as from `ml.check`. None for a run that was interrupted or loaded."""
+        if self.samples is None or self.model is None:
+            return None
+        return diagnose(self.model, self.samples, History.of(self.log), fresh=self.fresh)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of the diagnosis. Empty for a healthy run."""
+        return () if self.diagnosis is None else self.diagnosis.findings
 
     def _repr_html_(self) -> str:
         """Return the report for a notebook, in a sandboxed frame, or a table if the run has no report."""
@@ -247,8 +267,10 @@ def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFol
     _, metrics = setup.evaluate(setup.engine, calibration)
     run.model = setup.model(calibration)
     run.held_out = held_out_rows(run.model, setup.prepared, most=most_rows(setup.prepared.data.x.shape[1]))
-    if folder is not None and outcome.status != "interrupted":
-        run.model.save(folder.model)
+    if outcome.status != "interrupted":
+        run.samples = Samples.of_training(run.model, setup.prepared)
+        if folder is not None:
+            run.model.save(folder.model)
     loop.emit(
         End(
             step=loop.position.step,

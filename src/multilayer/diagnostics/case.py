@@ -1,0 +1,179 @@
+"""What a detector reads: the model, the measurements, and the options of its run; and the remedies it can propose."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..costs import cost
+from ..models.trained_model import TrainedModel
+from ..nn.layers import Activation, BatchNorm, Layer, LayerNorm, Linear, Residual
+from ..runs.config import learning_rate
+from ..spec import Spec
+from ..spec.networks import mlp
+from .findings import Remedy
+from .history import History
+from .measurements import Measurements
+from .networks import NetworkMeasurement
+
+BEHIND = 0.1
+"""A network is behind if its skill is this much below that of a simple reference."""
+
+OPTION_NAMES = {"spec": "arch"}
+"""Names of options of `mlp train` that differ from those of `ml.fit`."""
+
+
+Change = Callable[[Sequence[Layer]], Iterator[Layer]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """A model with its measurements. `source` is the table as a word of a command."""
+
+    model: TrainedModel
+    measured: Measurements
+    source: str = "DATA"
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def spec(self) -> Spec:
+        return self.model.spec
+
+    @property
+    def history(self) -> History | None:
+        return self.measured.history
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Return an option of the run, or the default if it is unknown."""
+        return default if self.history is None else self.history.config.get(name, default)
+
+    def fact(self, name: str, default: float = 0.0) -> float:
+        """Return a number of the history."""
+        return default if self.history is None else self.history.measurements().get(name, default)
+
+    @property
+    def network(self) -> NetworkMeasurement:
+        """The first member."""
+        return self.measured.members[0]
+
+    def hidden_weights(self, network: NetworkMeasurement) -> Sequence[Any]:
+        """Return the layers with weights except the last."""
+        return network.weights[:-1]
+
+    def flops_share(self, activation: str) -> float:
+        """Return the share of a step's FLOPs of the layer with weights before an activation."""
+        account, before = cost(self.spec, batch=32), ""
+        for entry in self.spec.entries:
+            if entry.name == activation:
+                break
+            before = entry.name if entry.layer.mixes else before
+        found = next((row for row in account.layers if row.name == before), None)
+        return 0.0 if found is None else (found.forward.total + found.backward.total) / max(account.step, 1)
+
+    # Remedies
+
+    def train_with(self, text: str, **changes: Any) -> Remedy:
+        """Return a remedy that trains again with other options."""
+        words = ["mlp", "train", self.source]
+        named = {"spec": str(self.spec), **changes}
+        for name, value in named.items():
+            option = f"--{OPTION_NAMES.get(name, name).replace('_', '-')}"
+            words += [option, "auto" if value is None and name in ("learning_rate",) else str(value)]
+        shown = {name: value for name, value in changes.items()}
+        command = "" if {"drop_columns", "drop_rows"} & shown.keys() else shlex.join(words)
+        return Remedy(text=text, command=command, changes=shown)
+
+    def spec_with(self, change: Change) -> str:
+        """Return the network with changed layers, also inside residual blocks."""
+        return str(self.with_changes(self.spec, change))
+
+    @staticmethod
+    def with_changes(spec: Spec, change: Change) -> Spec:
+        return Spec(spec.inputs, _changed(spec.layers, change))
+
+    def usual_rate(self) -> dict[str, Any]:
+        """Return the default learning rate as a change, if the run used a clearly different one."""
+        given = self.option("learning_rate")
+        usual = learning_rate(self.spec)
+        return {} if given is None or 0.5 <= given / usual <= 2 else {"learning_rate": None}
+
+    def usual_init(self) -> dict[str, Any]:
+        return {} if self.option("init", "auto") in ("auto", "data") else {"init": "auto"}
+
+    def usual_scaling(self) -> dict[str, Any]:
+        return {"scaling": "auto"} if self.option("scaling", "auto") == "none" else {}
+
+    def less_regularization(self) -> dict[str, Any]:
+        """Return the options of regularization that are stronger than their defaults."""
+        changes: dict[str, Any] = {}
+        if self.option("weight_decay", 0.0) > 0.1:
+            changes["weight_decay"] = 0.1
+        if self.option("l2", 0.0) > 0:
+            changes["l2"] = 0.0
+        return changes
+
+    def wider(self) -> str:
+        """Return a plain network with the same inputs and outputs, at least 64 units wide."""
+        widths = [entry.d_out for entry in self.spec.entries if isinstance(entry.layer, Linear)][:-1]
+        return str(mlp(self.spec.inputs, [max(64, 2 * max(widths, default=0))] * 2, self.spec.d_out, activation="gelu"))
+
+    def narrower(self) -> str:
+        """Return a plain network with the same inputs and outputs, a quarter as wide, with dropout."""
+        widths = [entry.d_out for entry in self.spec.entries if isinstance(entry.layer, Linear)][:-1]
+        hidden = [max(8, width // 4) for width in widths[:2]]
+        return str(mlp(self.spec.inputs, hidden, self.spec.d_out, activation="gelu", dropout=0.2))
+
+    def spec_for(self, outputs: int) -> str:
+        """Return the network with another number of outputs."""
+        *rest, last = self.spec.layers
+        assert isinstance(last, Linear)
+        return str(Spec(self.spec.inputs, [*rest, replace(last, d_out=outputs)]))
+
+    # Facts that several detectors need
+
+    @property
+    def behind(self) -> bool:
+        """Whether a simple reference is clearly better on held-out rows, or the network has learned nothing."""
+        skills = self.measured.skills
+        if skills is None:
+            return self.fact("fall", 1.0) < 0.1
+        lead = skills.best_reference - skills.held_out
+        return lead > BEHIND and lead > 2 * skills.error
+
+    @property
+    def skill_evidence(self) -> dict[str, float]:
+        skills = self.measured.skills
+        if skills is None:
+            return {}
+        return {"train": skills.train, "held_out": skills.held_out, "reference": skills.best_reference}
+
+
+def _changed(layers: Sequence[Layer], change: Change) -> list[Layer]:
+    inner = [
+        replace(one, layers=tuple(_changed(one.layers, change))) if isinstance(one, Residual) else one for one in layers
+    ]
+    return list(change(inner))
+
+
+def with_activation(name: str) -> Callable[[Sequence[Layer]], Iterator[Layer]]:
+    """Return a change that replaces every activation."""
+
+    def change(layers: Sequence[Layer]) -> Iterator[Layer]:
+        for layer in layers:
+            yield Activation(name) if isinstance(layer, Activation) and layer.function.elementwise else layer
+
+    return change
+
+
+def with_layer_norm(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """Put a layer norm before every activation that has none, and in place of every batch norm."""
+    last: Layer | None = None
+    for layer in layers:
+        if isinstance(layer, BatchNorm):
+            layer = LayerNorm()
+        elif isinstance(layer, Activation) and last is not None and not last.normalises:
+            yield LayerNorm()
+        yield layer
+        last = layer

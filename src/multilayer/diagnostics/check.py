@@ -1,0 +1,176 @@
+"""`check`: measure a trained model, and return what went wrong.
+
+findings = every detector of `DETECTORS`, without those that a found cause explains
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..data import make_training_data
+from ..errors import DataError, RunError, SpecError
+from ..export.protocol import model_of
+from ..models.trained_model import TrainedModel, load
+from ..runs import RunFolder
+from ..runs.config import Config
+from ..runs.events import End
+from ..runs.stored_data import from_stored, read_once
+from ..spec import Spec
+from . import data_detectors, fit_detectors, training_detectors, unit_detectors
+from .case import Case
+from .findings import Finding, in_order
+from .history import History
+from .measurements import Measurements
+from .rows import Samples
+
+Detector = Callable[[Case], Iterator[Finding]]
+
+DETECTORS: Mapping[str, Detector] = {
+    "symmetric_units": unit_detectors.symmetric_units,
+    "exploding_gradients": training_detectors.exploding_gradients,
+    "rate_too_high": training_detectors.rate_too_high,
+    "vanishing_gradients": training_detectors.vanishing_gradients,
+    "dead_units": unit_detectors.dead_units,
+    "saturated_units": unit_detectors.saturated_units,
+    "unscaled_inputs": data_detectors.unscaled_inputs,
+    "rate_too_low": training_detectors.rate_too_low,
+    "leakage": data_detectors.leakage,
+    "label_noise": data_detectors.label_noise,
+    "wrong_loss": data_detectors.wrong_loss,
+    "batch_norm_small_batch": data_detectors.batch_norm_small_batch,
+    "underfitting": fit_detectors.underfitting,
+    "overfitting": fit_detectors.overfitting,
+}
+"""The detector of each kind of finding."""
+
+_CAUSES = frozenset(DETECTORS) - {"underfitting", "overfitting", "leakage"}
+EXPLAINS: Mapping[str, frozenset[str]] = {
+    "underfitting": _CAUSES,
+    "overfitting": frozenset({"label_noise"}),
+    "rate_too_low": frozenset({"symmetric_units", "vanishing_gradients", "exploding_gradients"}),
+    "rate_too_high": frozenset({"exploding_gradients", "unscaled_inputs"}),
+    "exploding_gradients": frozenset({"unscaled_inputs"}),
+    "vanishing_gradients": frozenset({"symmetric_units", "rate_too_high", "dead_units"}),
+    "dead_units": frozenset({"symmetric_units"}),
+    "saturated_units": frozenset({"unscaled_inputs"}),
+}
+"""Findings that are left out if one of their causes was found."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Diagnosis:
+    """The findings of a check, and the measurements behind them.
+
+    Attributes
+    ----------
+    findings : tuple of Finding
+        The faults, causes before effects. Empty for a healthy run.
+    measurements : Measurements
+        Everything that was measured.
+    """
+
+    findings: tuple[Finding, ...]
+    measurements: Measurements
+
+    def __str__(self) -> str:
+        return "\n".join(f"{one.severity}: {one.message}" for one in self.findings) or "no findings"
+
+    def __repr__(self) -> str:
+        return f"Diagnosis({', '.join(one.kind for one in self.findings) or 'no findings'})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return findings and measurements as JSON values."""
+        return {"findings": [one.to_dict() for one in self.findings], "measurements": self.measurements.to_dict()}
+
+    def _repr_html_(self) -> str:
+        """Return the findings as a table for a notebook."""
+        rows = [
+            f"<tr><td>{one.severity}</td><td>{one.kind.replace('_', ' ')}</td><td>{html.escape(one.message)}</td>"
+            f"<td>{html.escape(one.remedies[0].text) if one.remedies else ''}</td></tr>"
+            for one in self.findings
+        ]
+        head = "<tr><th></th><th>finding</th><th>what was measured</th><th>remedy</th></tr>"
+        return f"<table>{head}{''.join(rows)}</table>" if rows else "<p>no findings</p>"
+
+
+def check(model: Any, data: Any = None) -> Diagnosis:
+    """Find what went wrong in training a model.
+
+    Parameters
+    ----------
+    model : Run, str, Path, TrainedModel or fitted estimator
+        A run of `ml.fit`, the folder of a run, a model file, a trained model, or a fitted estimator.
+    data : optional
+        A table with the target. A run in memory and the folder of a run that was trained on a file or a bundled data
+        set know their rows, and need no data. If data is given, it counts as the training rows.
+
+    Returns
+    -------
+    Diagnosis
+        The findings, each with its place, its numbers and remedies. A healthy run has none.
+
+    Raises
+    ------
+    DataError
+        If the rows are needed and not given.
+    RunError
+        If the run has not ended.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> run = ml.fit("4-8-3", "iris", init="zeros", epochs=5, quiet=True)
+    >>> ml.check(run)
+    Diagnosis(symmetric_units)
+    """
+    if isinstance(model, str | Path) and (Path(model) / "config.json").exists():
+        return _check_folder(Path(model), data)
+    stored = getattr(model, "diagnosis", None)
+    if stored is not None and data is None:
+        return stored
+    found = load(model) if isinstance(model, str | Path) else model_of(model)
+    if not isinstance(found, TrainedModel):
+        raise SpecError(f"check needs a trained model or a run, got {type(found).__name__}: train it with ml.fit first")
+    if data is None:
+        raise DataError("check needs rows with their target: pass data, or the folder of a run that knows its table")
+    return diagnose(found, Samples.of_source(found, data), History.of(getattr(model, "log", ())))
+
+
+def _check_folder(path: Path, data: Any) -> Diagnosis:
+    with RunFolder.open(path) as folder:
+        events = folder.events(effective=True)
+        if not events or not isinstance(events[-1], End) or not folder.model.exists():
+            raise RunError(f"{path} has no model yet: resume it with mlp resume {path}")
+        model, history = TrainedModel.load(folder.model, root=folder.path), History.of(events)
+        if data is not None:
+            return diagnose(model, Samples.of_source(model, data), history)
+        saved = folder.config_with("config", "data", "spec")
+        source, options = from_stored(saved["data"], path, data=None, validation=None, sample_weight=None)
+        spec, config = Spec.from_dict(saved["spec"]), Config.from_dict(saved["config"], where=str(path))
+        options = replace(options, inputs=spec.inputs, outputs=spec.d_out)
+        prepared = make_training_data(read_once(source), options, config)
+        return diagnose(model, Samples.of_training(model, prepared), history, source=str(saved["data"]["path"]))
+
+
+def diagnose(
+    model: TrainedModel, samples: Samples, history: History | None, *, source: str = "DATA", fresh: bool = True
+) -> Diagnosis:
+    """Measure a model on samples of its rows, and run all detectors."""
+    measured = Measurements.of(model, samples, history, fresh=fresh)
+    return Diagnosis(findings=findings_of(Case(model=model, measured=measured, source=source)), measurements=measured)
+
+
+def findings_of(case: Case) -> tuple[Finding, ...]:
+    """Return the findings of all detectors, without those that another finding explains."""
+    return unexplained(finding for detect in DETECTORS.values() for finding in detect(case))
+
+
+def unexplained(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings whose cause was not found, causes first."""
+    found = list(findings)
+    kinds = {one.kind for one in found}
+    return in_order([one for one in found if not EXPLAINS.get(one.kind, frozenset()) & kinds])

@@ -1,0 +1,145 @@
+"""Faults of the data and of the options that do not fit it: scale, leakage, labels, loss, batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.formatting import count, number, percent
+from ..nn.layers import BatchNorm
+from .case import Case, with_layer_norm
+from .findings import MOST_LISTED, Finding, Place
+
+LARGE_SCALE = 20.0
+"""Root mean square of an encoded column that is too large."""
+SCALE_RATIO = 1000.0
+"""Ratio of the largest to the smallest root mean square that is too large."""
+LEAK = 0.97
+"""Skill of a column alone that is suspicious."""
+LEAK_LEAD = 0.3
+"""The suspicious column must have at least this much more skill than the next."""
+NOISY = 0.08
+"""Error rate among the most confident quarter of the rows that suggests wrong labels."""
+FLAT = 0.5
+"""The most confident rows must have at least this fraction of the errors of the next quarter."""
+FEW_VALUES = 10
+HEAVY_TAILS = 30.0
+"""Excess kurtosis of residuals that squared errors cannot handle."""
+SMALL_BATCH = 8
+
+
+def unscaled_inputs(case: Case) -> Iterator[Finding]:
+    """Yield a finding if the network reads numbers of very different or very large size."""
+    facts = case.measured.columns
+    ratio = facts.largest_scale / facts.smallest_scale if facts.smallest_scale > 0 else 1.0
+    entries = case.spec.entries
+    if entries and entries[0].layer.normalises:
+        return
+    if facts.largest_scale < LARGE_SCALE and (ratio < SCALE_RATIO or facts.largest_scale < 3):
+        return
+    yield Finding(
+        kind="unscaled_inputs",
+        severity="warning",
+        message=f"The network reads numbers of size {number(facts.largest_scale)} in column {facts.largest_column!r} "
+        f"and of size {number(facts.smallest_scale)} in another: the largest column dominates the first layer.",
+        where=Place(column=facts.largest_column),
+        evidence={"largest": facts.largest_scale, "smallest": facts.smallest_scale},
+        remedies=(case.train_with("Train with scaled columns.", scaling="auto", **case.usual_rate()),),
+    )
+
+
+def leakage(case: Case) -> Iterator[Finding]:
+    """Yield a finding if one column predicts the target nearly perfectly, and no other column does."""
+    alone = case.measured.columns.alone
+    if len(alone) < 2:
+        return
+    (name, best), (_, second), *_ = alone.items()
+    if best < LEAK or best - max(second, 0.0) < LEAK_LEAD:
+        return
+    yield Finding(
+        kind="leakage",
+        severity="error",
+        message=f"Column {name!r} alone predicts the target with a skill of {best:.3f}, the next column with "
+        f"{max(second, 0.0):.3f}: check that it is known before the target.",
+        where=Place(column=name),
+        evidence={"skill": best, "next_skill": second},
+        remedies=(case.train_with(f"Train without column {name!r}.", drop_columns=[name]),),
+    )
+
+
+def label_noise(case: Case) -> Iterator[Finding]:
+    """Yield a finding if even the most confident predictions are often wrong, and about as often as the others."""
+    facts = case.measured.labels
+    if facts is None:
+        return
+    top, second = facts.vote_errors[:2]
+    if top < NOISY or top < FLAT * second:
+        return
+    share = sum(facts.vote_errors[:2]) / 2
+    yield Finding(
+        kind="label_noise",
+        severity="warning",
+        message=f"About {percent(share)} of the labels contradict nearly all similar rows, also far from the boundary "
+        f"between classes: they are probably wrong. {count(len(facts.suspects), 'training row')} should be checked.",
+        where=Place(rows=facts.suspects[:MOST_LISTED]),
+        evidence={"share": share, "suspects": len(facts.suspects), "rows": facts.rows},
+        remedies=(
+            case.train_with("Correct the listed labels, or train without these rows.", drop_rows=list(facts.suspects)),
+        ),
+    )
+
+
+def wrong_loss(case: Case) -> Iterator[Finding]:
+    """Yield a finding if the loss does not fit the values of the target."""
+    facts, loss = case.measured.columns.target, case.model.encoding.loss
+    if facts is None or loss != "mse":
+        return
+    if facts.whole and facts.values <= FEW_VALUES:
+        yield Finding(
+            kind="wrong_loss",
+            severity="warning",
+            message=f"The target has only {facts.values} different whole numbers, but is trained as a number: if they "
+            "are classes, train a classification.",
+            evidence={"values": facts.values},
+            remedies=(
+                case.train_with("Train a classification.", task="auto", loss="auto", spec=case.spec_for(facts.values)),
+            ),
+        )
+    elif facts.whole and facts.positive and facts.skewness > 1.5 and facts.dispersion < 50:
+        yield Finding(
+            kind="wrong_loss",
+            severity="warning",
+            message="The target looks like a count: whole numbers from 0 with a long tail. Squared errors do not fit "
+            "it.",
+            evidence={"values": facts.values, "skewness": facts.skewness, "dispersion": facts.dispersion},
+            remedies=(case.train_with("Train with the loss for counts.", loss="poisson"),),
+        )
+    elif facts.residual_kurtosis > HEAVY_TAILS:
+        yield Finding(
+            kind="wrong_loss",
+            severity="warning",
+            message=f"A few residuals are very large (excess kurtosis {number(facts.residual_kurtosis)}): squared "
+            "errors let them dominate.",
+            evidence={"residual_kurtosis": facts.residual_kurtosis},
+            remedies=(case.train_with("Train with a loss that limits the effect of outliers.", loss="huber"),),
+        )
+
+
+def batch_norm_small_batch(case: Case) -> Iterator[Finding]:
+    """Yield a finding if batch norm computes its statistics from a few rows."""
+    layer = next((entry for entry in case.spec.entries if isinstance(entry.layer, BatchNorm)), None)
+    if layer is None or case.history is None:
+        return
+    batch = case.history.batch_size()
+    if batch > SMALL_BATCH:
+        return
+    yield Finding(
+        kind="batch_norm_small_batch",
+        severity="warning",
+        message=f"{layer.name} computes means and variances from batches of {count(batch, 'row')}, which is too few.",
+        where=Place(layer=layer.name),
+        evidence={"batch_size": batch},
+        remedies=(
+            case.train_with("Train with batches of 32 rows.", batch_size=32),
+            case.train_with("Train with layer norm.", spec=case.spec_with(with_layer_norm)),
+        ),
+    )

@@ -1,0 +1,93 @@
+"""Label errors: rows whose label contradicts a confident prediction from rows like them.
+
+Labels that are wrong at random limit the accuracy equally in all regions: the most confident predictions are wrong as
+often as the others. Classes that overlap are different: predictions far from the boundary are nearly always right. So
+the error rate among the most confident rows, and how little it differs from that of less confident rows, tell the two
+apart.
+
+Confidence is the share of the 25 nearest training rows with the same label. It is measured for held-out rows, or for
+training rows without their own label. Suspects are rows that nearly all of their neighbors contradict, as does the
+model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models import metrics
+from .references import inputs_of
+from .rows import CheckedRows
+
+NEIGHBORS = 25
+MOST_ROWS = 1500
+FEWEST_ROWS = 150
+CONTRADICTED = 0.2
+"""A row is a suspect if at most this share of its neighbors has its label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFacts:
+    """Errors of the vote of the neighbors, and of the model, by confidence.
+
+    Each tuple has the error rate of the most confident quarter of the rows first.
+    """
+
+    rows: int
+    vote_errors: tuple[float, ...]
+    vote_confidence: tuple[float, ...]
+    model_errors: tuple[float, ...]
+    model_confidence: tuple[float, ...]
+    suspects: tuple[int, ...]
+    """Rows of the table, from 0."""
+
+
+def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFacts | None:
+    """Measure the labels of a classification. None for other tasks, and with too few rows."""
+    if train.task.kind not in metrics.CLASSES or len(train) < FEWEST_ROWS:
+        return None
+    train = train.at_most(MOST_ROWS)
+    judged = train if held_out is None or not len(held_out) else held_out.at_most(MOST_ROWS)
+    votes = _votes(train, None if judged is train else judged)
+    own_votes = votes if judged is train else _votes(train, None)
+    truth, given = (np.asarray(side) for side in judged.sides)
+    truth = truth.astype(np.int64)
+    train_truth, train_given = np.asarray(train.sides[0]).astype(np.int64), np.asarray(train.sides[1])
+    every = np.arange(len(train))
+    against = own_votes[every, train_truth] <= CONTRADICTED
+    suspects = every[against & (own_votes.max(1) >= 1 - CONTRADICTED) & (train_given.argmax(1) != train_truth)]
+    vote_errors, vote_confidence = _by_confidence(votes, truth)
+    model_errors, model_confidence = _by_confidence(given, truth)
+    return LabelFacts(
+        rows=len(judged),
+        vote_errors=vote_errors,
+        vote_confidence=vote_confidence,
+        model_errors=model_errors,
+        model_confidence=model_confidence,
+        suspects=tuple(train.numbers[suspects].tolist()),
+    )
+
+
+def _votes(train: CheckedRows, other: CheckedRows | None) -> NDArray[np.float64]:
+    """Return the shares of the classes among the nearest training rows (rows, classes), without the row itself."""
+    inputs = inputs_of(train)
+    scale = np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
+    a, b = inputs / scale, (inputs if other is None else inputs_of(other)) / scale
+    distance = (a**2).sum(1) - 2 * b @ a.T
+    if other is None:
+        np.fill_diagonal(distance, np.inf)
+    k = min(NEIGHBORS, len(a) - 1)
+    nearest = np.argpartition(distance, k - 1, axis=1)[:, :k]
+    labels = np.eye(train.sides[1].shape[1])[np.asarray(train.sides[0]).astype(np.int64)]
+    return cast("NDArray[np.float64]", labels[nearest].mean(1))
+
+
+def _by_confidence(p: NDArray[np.float64], truth: NDArray[np.int64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the error rate and the mean confidence of each quarter of the rows, the most confident first."""
+    order = np.argsort(-p.max(1), kind="stable")
+    quarters = np.array_split(order, 4)
+    errors = tuple(float((p[part].argmax(1) != truth[part]).mean()) for part in quarters)
+    return errors, tuple(float(p[part].max(1).mean()) for part in quarters)

@@ -1,0 +1,104 @@
+"""All measurements of a run or a model: the networks, their initial state, skills, columns, labels and the history.
+
+The initial state is computed again from the configuration of the run: the weights of a seed never change. It is unknown
+for weights that were fitted to the data, and for a run that began with another model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core import random
+from ..core.sparse import Sparse
+from ..models.trained_model import Member, TrainedModel
+from ..nn import losses
+from ..nn.layers.base import Array
+from ..spec.initialization import initialise
+from .columns import ColumnFacts, measure_columns
+from .history import History
+from .labels import LabelFacts, measure_labels
+from .networks import NetworkMeasurement, measure_network
+from .references import Skills, measure_skills
+from .rows import CheckedRows, Samples
+
+NETWORK_ROWS = 256
+"""Rows of a forward and backward pass."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measurements:
+    """Everything that the detectors read. None means that a part could not be measured."""
+
+    members: tuple[NetworkMeasurement, ...]
+    initial: NetworkMeasurement | None
+    """The first member before training."""
+    expected_loss: float
+    """Loss of a network whose outputs are 0: log C for C classes, the variance for a standardized target."""
+    skills: Skills | None
+    columns: ColumnFacts
+    labels: LabelFacts | None
+    history: History | None
+
+    @staticmethod
+    def of(model: TrainedModel, samples: Samples, history: History | None, *, fresh: bool = True) -> Measurements:
+        """Measure a model. `fresh` is whether the run began with the initial weights of its configuration."""
+        train, held_out = samples.train, samples.held_out
+        rows = train.at_most(NETWORK_ROWS)
+        first = [
+            _initial(one, history, i, len(model.members)) if fresh else None for i, one in enumerate(model.members)
+        ]
+        loss = losses.get(model.encoding.loss)
+        return Measurements(
+            members=tuple(
+                _measured(one, rows, one.tensors, start) for one, start in zip(model.members, first, strict=True)
+            ),
+            initial=None if first[0] is None else _measured(model.members[0], rows, first[0], None),
+            expected_loss=float(np.mean(loss.rows(np.zeros((len(rows), model.spec.d_out)), rows.y))),
+            skills=measure_skills(train, held_out) if held_out is not None and len(held_out) else None,
+            columns=measure_columns(train),
+            labels=measure_labels(train, held_out),
+            history=history,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the measurements as JSON values."""
+        return {
+            "members": [one.to_dict() for one in self.members],
+            "initial": None if self.initial is None else self.initial.to_dict(),
+            "expected_loss": self.expected_loss,
+            "skills": None if self.skills is None else asdict(self.skills),
+            "columns": asdict(self.columns),
+            "labels": None if self.labels is None else asdict(self.labels),
+            "history": None if self.history is None else self.history.measurements(),
+        }
+
+
+def _measured(member: Member, rows: CheckedRows, tensors: Any, initial: dict[str, Array] | None) -> NetworkMeasurement:
+    x = rows.x[np.arange(len(rows))] if isinstance(rows.x, Sparse) else rows.x
+    return measure_network(
+        member.spec,
+        tensors,
+        np.asarray(x, np.float32),
+        rows.codes if member.spec.inputs.categories else None,
+        rows.y,
+        losses.get(member.encoding.loss),
+        initial=initial,
+    )
+
+
+def _initial(member: Member, history: History | None, place: int, members: int) -> dict[str, Array] | None:
+    """Return the parameters and buffers of a member before training, if its configuration determines them."""
+    if history is None or history.config.get("init", "data") == "data":
+        return None
+    seed = int(history.config["seed"])
+    own = random.derive(seed, place) if members > 1 else seed
+    return initialise(member.spec, history.config["init"], seed=own)
+
+
+def finite(value: float) -> float | None:
+    """Return a number, or None if it is not finite."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,194 @@
+"""What simple methods reach on the same rows, as a measure of what a network should reach.
+
+    constant     the most frequent class, or the mean
+    linear       ridge regression on the encoded columns
+    features     ridge regression on random ReLU features of the columns (Rahimi & Recht 2007)
+    neighbors    the mean of the 10 nearest training rows
+
+Each is fitted on training rows in closed form and judged on the held-out rows. Classes are regressed as 0 and 1, and
+the largest output is the prediction. The ridge penalty has the smallest leave-one-out error of a few values.
+
+The skill of a prediction is 1 − Σ error / Σ error of the constant: 0 is no better than the constant, 1 is perfect. The
+error of a row is 0 or 1 for a class (the mean over labels for several), and the squared difference for numbers, divided
+by the variance of each target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core import random
+from ..core.random import Purpose
+from ..core.sparse import Sparse
+from ..data.targets import Task
+from ..models import metrics
+from ..models.evaluation_rows import EvaluationRows
+
+Floats = NDArray[np.float64]
+
+MOST_TRAIN, MOST_HELD_OUT = 800, 500
+"""Largest number of rows for the references."""
+FEATURES = 128
+MOST_INPUTS = 200
+"""The references use at most this many numeric columns, those with the largest correlation with the target."""
+NEIGHBORS = 10
+MOST_ONE_HOT = 30
+"""A category column with more values is left out."""
+FAR = 4.0
+"""Encoded numbers are limited to ± this value, so that single far values do not decide."""
+PENALTIES = (1e-3, 1e-1, 10.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skills:
+    """The skill of the model on training and held-out rows, and of the references on held-out rows.
+
+    `error` is the standard error of the difference between the best reference and the model.
+    """
+
+    train: float
+    held_out: float
+    linear: float
+    features: float
+    neighbors: float
+    error: float
+    gap_error: float
+    """Standard error of train − held_out."""
+    rows: int
+
+    @property
+    def best_reference(self) -> float:
+        return max(self.linear, self.features, self.neighbors)
+
+
+def measure_skills(train: EvaluationRows, held_out: EvaluationRows) -> Skills:
+    """Return the skills of the model of these rows and of the references."""
+    train, held_out = train.at_most(MOST_TRAIN), held_out.at_most(MOST_HELD_OUT)
+    scale = _Errors.of(train)
+    own, own_train = scale.of_model(held_out), scale.of_model(train)
+    constant, constant_train = scale.of_constant(held_out), scale.of_constant(train)
+    goal = scale.goals(train)
+    inputs, other = inputs_of(train), inputs_of(held_out)
+    if inputs.shape[1] > MOST_INPUTS:
+        strength = np.abs((inputs - inputs.mean(0)).T @ (goal - goal.mean(0))).max(1)
+        chosen = np.argsort(-strength)[:MOST_INPUTS]
+        inputs, other = inputs[:, chosen], other[:, chosen]
+    predictions = {
+        "linear": _ridge(inputs, goal, other),
+        "features": _ridge(*_random_features(inputs, other, goal)),
+        "neighbors": _nearest(inputs, goal, other),
+    }
+    errors = {name: scale.of_goals(held_out, prediction) for name, prediction in predictions.items()}
+    base = float(constant.mean()) or 1.0
+    skills = {name: 1 - float(error.mean()) / base for name, error in errors.items()}
+    best = errors[max(skills, key=lambda name: skills[name])]
+    n, base_train = len(own), float(constant_train.mean()) or 1.0
+    train_skill = 1 - float(own_train.mean()) / base_train
+    gap_error = np.hypot(own.std() / base / np.sqrt(max(n, 1)), own_train.std() / base_train / np.sqrt(len(own_train)))
+    return Skills(
+        train=train_skill,
+        held_out=1 - float(own.mean()) / base,
+        **skills,
+        error=float((own - best).std() / base / np.sqrt(max(n, 1))),
+        gap_error=float(gap_error),
+        rows=n,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Errors:
+    """Errors of rows, comparable between the model, the constant and the references."""
+
+    task: Task
+    constant: Floats
+    """Mean of each target or class in the training rows."""
+    variance: Floats
+
+    @staticmethod
+    def of(train: EvaluationRows) -> _Errors:
+        goals = _goals(train)
+        return _Errors(task=train.task, constant=goals.mean(0), variance=np.maximum(goals.var(0), 1e-12))
+
+    def goals(self, rows: EvaluationRows) -> Floats:
+        return _goals(rows)
+
+    def of_model(self, rows: EvaluationRows) -> Floats:
+        return self._errors(rows, np.asarray(rows.sides[1], np.float64))
+
+    def of_constant(self, rows: EvaluationRows) -> Floats:
+        return self.of_goals(rows, np.broadcast_to(self.constant, (len(rows), len(self.constant))))
+
+    def of_goals(self, rows: EvaluationRows, given: Floats) -> Floats:
+        return self._errors(rows, given)
+
+    def _errors(self, rows: EvaluationRows, given: Floats) -> Floats:
+        truth = np.asarray(rows.sides[0])
+        if self.task.kind in metrics.CLASSES:
+            return (given.argmax(1) != truth).astype(np.float64)
+        if self.task.classifies:
+            return ((given > 0.5) != (truth > 0.5)).mean(1)
+        return ((given - truth) ** 2 / self.variance).mean(1)
+
+
+def _goals(rows: EvaluationRows) -> Floats:
+    """Return what the references predict: class indicators (N, C), or targets in their own units (N, T)."""
+    truth, given = rows.sides
+    if rows.task.kind in metrics.CLASSES:
+        return np.eye(given.shape[1])[np.asarray(truth, np.int64)]
+    return np.asarray(truth, np.float64)
+
+
+def inputs_of(rows: EvaluationRows) -> Floats:
+    """Return the encoded numbers, limited to ± FAR, and the categories as 0 and 1."""
+    x = rows.x[np.arange(len(rows))] if isinstance(rows.x, Sparse) else rows.x
+    parts = [np.clip(np.asarray(x, np.float64), -FAR, FAR)]
+    counts = rows.model.spec.inputs.categories
+    for column, count in enumerate(counts if rows.codes is not None else ()):
+        if count <= MOST_ONE_HOT:
+            parts.append(np.eye(count + 1)[cast("NDArray[np.int64]", rows.codes)[:, column]])
+    return np.concatenate(parts, axis=1)
+
+
+def _random_features(inputs: Floats, other: Floats, goal: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return random ReLU features of the training and the other rows, with the inputs themselves."""
+    center, scale = inputs.mean(0), inputs.std(0)
+    used = scale > 0
+    a, b = ((part[:, used] - center[used]) / scale[used] for part in (inputs, other))
+    if not used.any():
+        return inputs, goal, other
+    d = a.shape[1]
+    weights = random.normal(0, Purpose.MEASURE, rows=np.arange(FEATURES), units=d + 1)  # (features, d + 1)
+    direction, offset = weights[:, :d] / np.sqrt(d), weights[:, d]
+    hidden_a, hidden_b = (np.maximum(part @ direction.T + offset, 0) for part in (a, b))
+    return np.hstack([a, hidden_a]), goal, np.hstack([b, hidden_b])
+
+
+def _ridge(inputs: Floats, goal: Floats, other: Floats) -> Floats:
+    """Return the predictions of ridge regression for the other rows."""
+    center, mean = inputs.mean(0), goal.mean(0)
+    a, t = inputs - center, goal - mean
+    values, vectors = np.linalg.eigh(a.T @ a)
+    values, rotated = np.maximum(values, 0.0), a @ vectors
+    projected, squares = rotated.T @ t, rotated**2
+    best, lowest = np.zeros((a.shape[1], t.shape[1])), np.inf
+    for penalty in PENALTIES:
+        inverse = 1 / (values + penalty * len(a))
+        leverage = np.clip(squares @ inverse + 1 / len(a), 0, 1 - 1e-6)
+        error = float((((t - (rotated * inverse) @ projected) / (1 - leverage)[:, None]) ** 2).mean())
+        if error < lowest:
+            lowest, best = error, vectors @ (inverse[:, None] * projected)
+    return mean + (other - center) @ best
+
+
+def _nearest(inputs: Floats, goal: Floats, other: Floats) -> Floats:
+    """Return the mean goal of the nearest training rows."""
+    scale = np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
+    a, b = inputs / scale, other / scale
+    distance = (a**2).sum(1) - 2 * b @ a.T
+    k = min(NEIGHBORS, len(a))
+    nearest = np.argpartition(distance, k - 1, axis=1)[:, :k]
+    return goal[nearest].mean(1)

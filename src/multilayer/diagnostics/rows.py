@@ -1,0 +1,71 @@
+"""The rows that a network is checked on: encoded rows with their targets, and their numbers in the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from ..data import TrainingData
+from ..data.table import Rows
+from ..models.evaluation_rows import EvaluationRows, judges_of
+from ..models.trained_model import TrainedModel
+
+MOST_TRAIN, MOST_HELD_OUT = 2000, 1000
+"""Largest number of rows that are kept of a run."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CheckedRows(EvaluationRows):
+    """Evaluation rows, with their positions in the source from 0."""
+
+    numbers: Rows
+
+    def take(self, places: Rows) -> CheckedRows:
+        return replace(super().take(places), numbers=self.numbers[places])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """Some of the training rows and of the held-out rows of a run."""
+
+    train: CheckedRows
+    held_out: CheckedRows | None
+
+    @staticmethod
+    def of_training(model: TrainedModel, prepared: TrainingData) -> Samples:
+        """Return at most `MOST_TRAIN` training rows and `MOST_HELD_OUT` held-out rows of a run."""
+        data = prepared.data
+        every = CheckedRows(
+            model=model,
+            x=data.x,
+            codes=data.codes,
+            y=data.y,
+            weight=data.weight,
+            judges=judges_of(prepared, model),
+            numbers=prepared.origin,
+        )
+        train = replace(every, judges=None).take(spread(prepared.train, MOST_TRAIN))
+        if not len(prepared.validation):
+            return Samples(train=train, held_out=None)
+        return Samples(train=train, held_out=every.take(spread(prepared.validation, MOST_HELD_OUT)))
+
+    @staticmethod
+    def of_source(model: TrainedModel, source: object) -> Samples:
+        """Return rows of a table with the target. All of them count as training rows."""
+        model.check_alike("a check on a table", networks=False)
+        found = model.read(source, targets=True)[0]
+        rows = CheckedRows(model=model, x=found.x, codes=found.codes, y=cast("np.ndarray", found.y), numbers=found.rows)
+        return Samples(train=rows, held_out=None)
+
+
+def spread(rows: Rows, most: int) -> Rows:
+    """Return at most `most` rows at equal distances.
+
+    >>> spread(np.arange(10), 4).tolist()
+    [0, 3, 6, 9]
+    """
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]

@@ -1,0 +1,104 @@
+"""Faults of units: dead, saturated and identical ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..core.formatting import count, percent
+from .case import Case, with_activation
+from .findings import MOST_LISTED, Finding, Place, Remedy
+
+DEAD_SHARE = 0.25
+"""Share of the units of a layer that must be dead. A few dead units are common and harmless."""
+SATURATED_SHARE = 0.25
+IDENTICAL_SHARE = 0.5
+SEVERE_SHARE = 0.6
+"""Share of the units from which a finding is an error."""
+
+
+def dead_units(case: Case) -> Iterator[Finding]:
+    """Yield a finding for each layer in which many units are inactive on every training row."""
+    for member, network in enumerate(case.measured.members, 1):
+        for layer in network.activations:
+            share = len(layer.dead) / layer.width
+            if share < DEAD_SHARE:
+                continue
+            flops = case.flops_share(layer.name)
+            waste = f", and the layer takes {percent(flops)} of the FLOPs" if flops >= 0.05 else ""
+            yield Finding(
+                kind="dead_units",
+                severity="error" if share >= SEVERE_SHARE else "warning",
+                message=f"{count(len(layer.dead), 'unit')} of {layer.width} in {layer.name} are dead: they output "
+                f"0 on every training row and no longer learn{waste}.",
+                where=_place(case, layer.name, layer.dead, member),
+                evidence={"units": len(layer.dead), "of": layer.width, "share": share, "flops_share": flops},
+                remedies=tuple(_against_dead(case)),
+            )
+
+
+def _against_dead(case: Case) -> Iterator[Remedy]:
+    yield case.train_with(
+        "Train with gelu and the default learning rate, so that units keep a gradient.",
+        spec=case.spec_with(with_activation("gelu")),
+        **case.usual_rate(),
+    )
+    if case.usual_rate():
+        yield case.train_with("Train with the default learning rate.", **case.usual_rate())
+    yield case.train_with("Train with leaky_relu.", spec=case.spec_with(with_activation("leaky_relu")))
+
+
+def saturated_units(case: Case) -> Iterator[Finding]:
+    """Yield a finding for each layer in which many units have a flat slope on nearly all training rows."""
+    for member, network in enumerate(case.measured.members, 1):
+        for layer in network.activations:
+            share = len(layer.saturated) / layer.width
+            if share < SATURATED_SHARE:
+                continue
+            yield Finding(
+                kind="saturated_units",
+                severity="error" if share >= SEVERE_SHARE else "warning",
+                message=f"{count(len(layer.saturated), 'unit')} of {layer.width} in {layer.name} are saturated: "
+                f"their slope is nearly 0 on at least 95 % of the training rows, so they hardly learn.",
+                where=_place(case, layer.name, layer.saturated, member),
+                evidence={"units": len(layer.saturated), "of": layer.width, "share": share, "z_std": layer.z_std},
+                remedies=tuple(_against_saturation(case)),
+            )
+
+
+def _against_saturation(case: Case) -> Iterator[Remedy]:
+    changes: dict[str, Any] = {**case.usual_init(), **case.usual_scaling(), **case.usual_rate()}
+    if changes:
+        names = " and ".join(f"the default {name.replace('_', ' ')}" for name in changes)
+        yield case.train_with(f"Train with {names}.", **changes)
+    yield case.train_with(
+        "Train with gelu, which saturates on one side only.", spec=case.spec_with(with_activation("gelu")), **changes
+    )
+
+
+def symmetric_units(case: Case) -> Iterator[Finding]:
+    """Yield a finding if units of a hidden layer have identical weights, so that they compute the same."""
+    for member, network in enumerate(case.measured.members, 1):
+        for layer in case.hidden_weights(network):
+            if layer.identical < IDENTICAL_SHARE:
+                continue
+            yield Finding(
+                kind="symmetric_units",
+                severity="error",
+                message=f"{percent(layer.identical)} of the units of {layer.name} have the same weights as another "
+                "unit: they started equal, get equal gradients, and stay equal.",
+                where=_place(case, layer.name, np.zeros(0, np.int64), member),
+                evidence={"share": layer.identical, "of": layer.width},
+                remedies=(case.train_with("Train with random initial weights.", init="auto"),),
+            )
+            break
+
+
+def _place(case: Case, layer: str, units: np.ndarray, member: int) -> Place:
+    return Place(
+        layer=layer,
+        units=tuple(units[:MOST_LISTED].tolist()),
+        member=member if len(case.measured.members) > 1 else None,
+    )
