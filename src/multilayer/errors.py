@@ -55,43 +55,123 @@ class MultilayerError(ValueError):
 
 
 class SpecError(MultilayerError):
-    """A network description cannot be read, or its layers do not fit together."""
+    """A network description cannot be read, or its layers do not fit together.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> ml.Dropout(2)
+    Traceback (most recent call last):
+    multilayer.errors.SpecError: dropout must be at least 0 and below 1, got 2
+    """
 
 
 class BatchError(MultilayerError):
-    """A layer cannot use a training batch."""
+    """A layer cannot use a training batch.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> ml.fit("4-8:batchnorm-3", "iris", batch_size=1, quiet=True)
+    Traceback (most recent call last):
+    multilayer.errors.BatchError: batchnorm needs at least 2 rows in a training batch, got 1: ...
+    """
 
 
 class OptionError(MultilayerError):
-    """An option has an invalid value."""
+    """An option has an invalid value.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> ml.cost("4-8-3", batch=0)
+    Traceback (most recent call last):
+    multilayer.errors.OptionError: batch must be a whole number of at least 1, got 0
+    """
 
 
 class UnknownArgument(OptionError, TypeError):
-    """A function or method has no argument with this name."""
+    """A function or method has no argument with this name.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> ml.variance("4-8-3", sed=1)
+    Traceback (most recent call last):
+    multilayer.errors.UnknownArgument: variance: unknown argument 'sed': did you mean 'seed'? ...
+    """
 
 
 class DataError(MultilayerError):
-    """A table cannot be read, or does not fit the trained model."""
+    """A table cannot be read, or does not fit the trained model.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> ml.fit("2-1", ([[1.0, 2.0], [3.0, float("inf")]], [0.5, 1.5]))
+    Traceback (most recent call last):
+    multilayer.errors.DataError: ...row 2, column 'x1': numbers must be finite, got inf: ...
+    """
 
 
 class EventError(MultilayerError):
-    """A line in the log of a run is not an event."""
+    """A line in the log of a run is not an event.
+
+    Examples
+    --------
+    >>> from multilayer.runs import events
+    >>> events.from_dict({"event": "epoch end"})
+    Traceback (most recent call last):
+    multilayer.errors.EventError: unknown event 'epoch end': did you mean 'epoch'? nearest of 11: ...
+    """
 
 
 class StateError(MultilayerError):
-    """A training state does not belong to this network, optimizer or version."""
+    """A training state does not belong to this network, optimizer or version.
+
+    Examples
+    --------
+    >>> from multilayer.engines import State
+    >>> State.from_tensors({})
+    Traceback (most recent call last):
+    multilayer.errors.StateError: a state needs its counters, got none
+    """
 
 
 class StorageError(MultilayerError):
-    """A file cannot be read or written. Existing files are unchanged."""
+    """A file cannot be read or written. Existing files are unchanged.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> ml.load("no-such-file.safetensors")
+    Traceback (most recent call last):
+    multilayer.errors.StorageError: cannot read no-such-file.safetensors (ENOENT): ...
+    """
 
 
 class FileError(MultilayerError):
-    """A model file or checkpoint is invalid, damaged, or written by a newer version."""
+    """A model file or checkpoint is invalid, damaged, or written by a newer version.
+
+    Examples
+    --------
+    >>> from multilayer.models.trained_model import TrainedModel
+    >>> TrainedModel.from_bytes(b"not a model")
+    Traceback (most recent call last):
+    multilayer.errors.FileError: model file: not a model file but text, such as a table: ...
+    """
 
 
 class RunError(MultilayerError):
-    """A run folder does not exist, is in use by another process, or has no valid checkpoint."""
+    """A run folder does not exist, is in use by another process, or has no valid checkpoint.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> ml.resume("no-such-run")
+    Traceback (most recent call last):
+    multilayer.errors.RunError: there is no run at no-such-run: pass the folder of a run
+    """
 
 
 EXTRAS = {
@@ -108,7 +188,14 @@ EXTRAS = {
 
 
 class MissingExtra(MultilayerError, ModuleNotFoundError):
-    """An optional library is not installed."""
+    """An optional library is not installed.
+
+    Examples
+    --------
+    >>> raise MissingExtra("matplotlib", "a plot")
+    Traceback (most recent call last):
+    multilayer.errors.MissingExtra: a plot needs matplotlib, which is not installed: pip install 'multilayer[plot]'
+    """
 
     def __init__(self, library: str, purpose: str) -> None:
         message = f"{purpose} needs {library}, which is not installed: pip install 'multilayer[{EXTRAS[library]}]'"
@@ -147,7 +234,16 @@ def needed_by(purpose: str) -> Generator[None]:
 
 
 class BudgetExceeded(MultilayerError):
-    """A cost is above a limit that the user set."""
+    """A cost is above a limit that the user set.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> from multilayer.costs import budget
+    >>> budget.require(budget.check(ml.cost("784-256-10"), {"parameters": 200_000}))
+    Traceback (most recent call last):
+    multilayer.errors.BudgetExceeded: over budget: parameters is 203,530: 1.02 times the limit of 200,000, 3,530 over
+    """
 
     exit_code = 1
 

@@ -115,7 +115,12 @@ class Cost:
     left_out: tuple[LeftOut, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the cost as plain data: dicts, lists, strings and ints.
+        """Return the cost as plain data.
+
+        Returns
+        -------
+        dict
+            The attributes as dicts, lists, strings and ints.
 
         Examples
         --------
@@ -152,7 +157,12 @@ class Cost:
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as JSON.
+        """Return the cost as JSON.
+
+        Returns
+        -------
+        str
+            `to_dict` as indented JSON.
 
         Examples
         --------

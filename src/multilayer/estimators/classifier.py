@@ -321,6 +321,14 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
             If the estimator is not fitted.
         DataError
             If the rows do not fit the model.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from multilayer import MLPClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> MLPClassifier(ensemble=2, epochs=4, hidden=8, random_state=0).fit(X, y).predict_log_proba(X).shape
+        (150, 3)
         """
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))

@@ -112,6 +112,19 @@ class FittedMixin:
             If the estimator is not fitted.
         StorageError
             If the file cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from sklearn.datasets import load_iris
+        >>> from multilayer import MLPClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = MLPClassifier(ensemble=2, epochs=4, hidden=8, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/iris.safetensors")
+        ...     [path.name for path in Path(folder).iterdir()]
+        ['iris.safetensors']
         """
         self._network().save(path)
 
@@ -127,6 +140,16 @@ class FittedMixin:
         ------
         MissingExtra
             If the library onnx is not installed.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.datasets import load_iris
+        >>> from multilayer import MLPClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = MLPClassifier(ensemble=2, epochs=4, hidden=8, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.to_onnx(f"{folder}/iris.onnx")
         """
         self._network().to_onnx(path)
 
@@ -150,6 +173,15 @@ class FittedMixin:
         ------
         MissingExtra
             If torch is not installed.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from multilayer import MLPClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> net = MLPClassifier(ensemble=2, epochs=4, hidden=8, random_state=0).fit(X, y).to_torch(preprocessing=True)
+        >>> net.training
+        False
         """
         return self._network().to_torch(member=member, preprocessing=preprocessing)
 
@@ -173,6 +205,19 @@ class FittedMixin:
             If the file contains a regressor and this class is a classifier, or vice versa.
         FileError
             If the file is damaged or is not a model.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.datasets import load_iris
+        >>> from multilayer import MLPClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = MLPClassifier(ensemble=2, epochs=4, hidden=8, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/iris.safetensors")
+        ...     again = MLPClassifier.load(f"{folder}/iris.safetensors")
+        >>> bool((again.predict(X) == model.predict(X)).all())
+        True
         """
         model = load(path)
         if model.encoding.task.classifies != cls._classifies:

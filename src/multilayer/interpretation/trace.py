@@ -68,25 +68,44 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """All layers of one member in the order of execution. The layers of a residual block come before its sum.
+    """Every number of a training step of one ensemble member, as `ml.trace` returns it.
 
     ``found["linear1"]`` is the `Step` of a layer.
+
+    Attributes
+    ----------
+    loss : float
+        Mean loss of the rows.
+    rows : ndarray
+        Loss of each row (B,).
+    output : ndarray
+        Raw outputs z (B, C) of the traced member, without calibration.
+    steps : tuple of Step
+        All layers in the order of execution. The layers of a residual block come before its sum.
+    member, members : int
+        The traced member, counted from 0, and the number of members.
+    prediction : ndarray or None
+        Prediction of the traced member: class labels, or numbers in the target's units. None for a network without an
+        encoding.
+    model : Answer or None
+        Predictions of the whole model. None for a network without an encoding.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> found = ml.trace(ml.build("2-3:tanh-1"), [[1.0, -1.0]], [[1.0]])
+    >>> [(step.name, step.y.shape) for step in found.steps]
+    [('linear1', (1, 3)), ('tanh1', (1, 3)), ('linear2', (1, 1))]
     """
 
     loss: float
     rows: Array
-    """Loss of each row (B,)."""
     output: Array
-    """Raw outputs z (B, C) of the traced member, without calibration."""
     steps: tuple[Step, ...]
     member: int = 0
-    """The traced member, counted from 0."""
     members: int = 1
     prediction: Array | None = None
-    """Prediction of the traced member alone: class labels, or numbers in the target's units. None for a network without
-    an encoding."""
     model: Answer | None = None
-    """Predictions of the whole model. None for a network without an encoding."""
 
     @property
     def shows(self) -> str:
@@ -125,7 +144,20 @@ class Trace:
         raise KeyError(f"no layer is called {name!r}, the layers are {', '.join(step.name for step in self.steps)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary that can be written as JSON."""
+        """Return the trace as a dictionary that JSON can represent.
+
+        Returns
+        -------
+        dict
+            The attributes, with arrays as nested lists.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> found = ml.trace(ml.build("2-3:tanh-1"), [[1.0, -1.0]], [[1.0]])
+        >>> [step["name"] for step in found.to_dict()["steps"]]
+        ['linear1', 'tanh1', 'linear2']
+        """
         return {
             "shows": self.shows,
             "member": self.member,

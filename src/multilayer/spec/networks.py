@@ -160,6 +160,11 @@ def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
     Spec
         The network.
 
+    Raises
+    ------
+    SpecError
+        If a number of inputs or outputs is not a whole number of at least 1.
+
     Examples
     --------
     >>> linear(4, 3)
@@ -186,6 +191,11 @@ def neuron(d_in: int, *, activation: str = "step") -> Spec:
     -------
     Spec
         The network, such as ``7-1:step``.
+
+    Raises
+    ------
+    SpecError
+        If the activation is unknown, or `d_in` is not a whole number of at least 1.
 
     Examples
     --------

@@ -309,6 +309,11 @@ class Spec:
         ------
         SpecError
             If the string is not JSON, or does not describe a spec.
+
+        Examples
+        --------
+        >>> Spec.from_json(Spec.parse("4-8:gelu-3").to_json())
+        Spec('4-8:gelu-3')
         """
         if len(data) > MAX_JSON:
             raise SpecError(f"a spec in JSON must have at most {MAX_JSON:,} characters, got {len(data):,}")

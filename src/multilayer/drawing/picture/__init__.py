@@ -31,6 +31,11 @@ class Picture:
         The network.
     svg : str
         The picture as an SVG element.
+
+    Examples
+    --------
+    >>> draw("2-3:tanh-1").svg[:4]
+    '<svg'
     """
 
     spec: Spec
