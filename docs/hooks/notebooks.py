@@ -1,6 +1,6 @@
 """Run the notebooks of `examples/` and turn each into a page with its outputs.
 
-A notebook runs in a kernel of its own, in a temporary folder. The result is stored as the results of the examples of
+Each notebook runs in its own kernel, in a temporary folder. The result is stored as the results of the examples of
 pages are (`page_examples.py`), so the tests and the build run each notebook once.
 
 | output | on the page |

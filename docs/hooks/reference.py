@@ -60,7 +60,7 @@ GROUPS: dict[str, Group] = {
     ),
     "inspection": (
         "Inspection",
-        "Look inside a network: pictures, initial values, traces and the explorer.",
+        "Inspect a network: pictures, initial values, traces and the explorer.",
         ("draw", "drawing.picture.Picture", "initialise", "variance", "trace", "interpretation.trace.Trace", "explore"),
     ),
     "export": (
@@ -81,7 +81,7 @@ def public_names() -> dict[str, str]:
 
 
 def other_names() -> list[str]:
-    """Return public names that are on no page of `GROUPS`. They appear on a page of their own."""
+    """Return public names that are on no page of `GROUPS`. They appear on a separate page."""
     listed = {name for _, _, names in GROUPS.values() for name in names}
     return [name for name in public_names() if name not in listed]
 

@@ -1,4 +1,4 @@
-"""Feed-forward networks: describe one, compute its cost, train it, look inside it, and export it.
+"""Feed-forward networks: describe one, compute its cost, train it, inspect it, and export it.
 
     import multilayer as ml
 

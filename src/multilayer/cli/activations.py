@@ -48,7 +48,7 @@ def activations(
         typer.Argument(
             metavar="NAME",
             help="Activations, with constants if needed: leaky_relu(0.2).",
-            show_default="a table of all",
+            show_default="list all activations",
             autocompletion=starting_with(catalogue.catalogue),
         ),
     ] = None,
@@ -57,8 +57,8 @@ def activations(
 ) -> None:
     """List activations with their formula, cost and properties.
 
-    Properties are range, largest slope, gain, and where an activation saturates or dies. With names, print every
-    property of these activations, and plots of f and f′.
+    The properties are range, largest slope, gain, and the inputs for which an activation saturates or dies (its
+    derivative is 0). With names, print all properties of these activations, and plot f and f′.
     """
     functions = [read_activation(name) for name in names or catalogue.catalogue]
     if plot is not None:

@@ -73,7 +73,7 @@ def cost(
         str,
         option(
             "--loss",
-            text=f"{listed(LOSSES)}. auto is the loss of a trained model, else cross_entropy, or mse for one output.",
+            text=f"{listed(LOSSES)}. auto is the loss of a trained model, or mse for one output, or cross_entropy.",
             metavar="NAME",
             panel=_STEP,
             default=True,
@@ -110,7 +110,7 @@ def cost(
         str,
         option(
             "--convention",
-            text="actual counts the operations of a step, textbook those of the usual formulas.",
+            text="actual counts the operations that a step runs, textbook those of textbook formulas.",
             metavar="NAME",
             panel=_STEP,
             default=True,
@@ -121,7 +121,8 @@ def cost(
     clip: Annotated[bool, flag("--clip", text="Add gradient clipping by norm.", panel=_STEP)] = False,
     average: Annotated[bool, flag("--average", text="Add a moving average of the weights.", panel=_STEP)] = False,
     memory: Annotated[
-        str | None, option("--memory", text="Find the largest batch within 2GB, 512MiB, …", metavar="SIZE", panel=_ASK)
+        str | None,
+        option("--memory", text="Find the largest batch that fits into 2GB, 512MiB, …", metavar="SIZE", panel=_ASK),
     ] = None,
     flops: Annotated[
         str | None,
@@ -156,7 +157,7 @@ def cost(
         str | None,
         option(
             "--context",
-            text="Count the attention next to a block d → f → d in a transformer: 512 tokens, or 512,heads=12.",
+            text="For a transformer block d → f → d, also count the attention: 512 (tokens), or 512,heads=12.",
             metavar="LENGTH",
             panel=_ASK,
         ),
@@ -173,16 +174,16 @@ def cost(
     ] = None,
     verify: Annotated[
         bool,
-        flag("--verify", text="Compare with the operations PyTorch runs. Exit with 1 if they differ.", panel=_CHECK),
+        flag("--verify", text="Compare the counts with PyTorch. Exit with 1 if they differ.", panel=_CHECK),
     ] = False,
     measure: Annotated[
-        bool, flag("--measure", text="Time a step in PyTorch, next to the prediction.", panel=_CHECK)
+        bool, flag("--measure", text="Compare the predicted and the measured time of a step in PyTorch.", panel=_CHECK)
     ] = False,
     budget: Annotated[
         str | None,
         option(
             "--budget",
-            text="Exit with 1 if the cost exceeds flops=1e9,memory=100MB,parameters=1M.",
+            text="Exit with 1 if the cost exceeds a limit: flops=1e9,memory=100MB,parameters=1M.",
             metavar="LIMITS",
             panel=_CHECK,
         ),
@@ -197,7 +198,7 @@ def cost(
     """Compute the parameters, FLOPs and bytes of a training step.
 
     The numbers are exact counts per layer: forward and backward pass by part, loss, optimizer and memory. With --rows,
-    the cost of an epoch is included. For a run, the step is that of the run, unless you give other options.
+    the cost of an epoch is included. If ARCH is a run, the options of its training are the defaults.
     """
     if as_json + as_csv + (html is not None) > 1:
         raise OptionError("at most one of --json, --csv and --html may be given")

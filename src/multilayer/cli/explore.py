@@ -26,7 +26,7 @@ def explore(
     ] = None,
     data: Annotated[
         str | None,
-        option("--data", text="Rows to look at: a table, or the name of a bundled data set.", metavar="DATA"),
+        option("--data", text="Rows to show: a table, or the name of a bundled data set.", metavar="DATA"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -39,7 +39,7 @@ def explore(
         ),
     ] = None,
 ) -> None:
-    """Open an interactive page to look inside networks.
+    """Open an interactive page to inspect networks.
 
     On the page, you can change weights, step through a pass, and train small networks. With MODEL, it also shows the
     layers, weights and predictions of your own network.

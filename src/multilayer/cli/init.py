@@ -60,7 +60,7 @@ def init(
     The table lists mean squares per layer, predicted and measured: E[a²] of the activations for inputs from N(0, 1),
     and E[δ²] of the gradients for gradients from N(0, 1) at the outputs. With a suitable scheme, both stay near 1.
 
-    "weight std" is the standard deviation of the initial weights. For normal(0.01) it is 0.1, because 0.01 is the
+    "weight std" is the standard deviation of the initial weights. For normal(0.01), it is 0.1, because 0.01 is the
     variance.
     """
     spec = networks.read_network(arch, activation)

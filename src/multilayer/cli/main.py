@@ -235,7 +235,7 @@ def describe(
         ),
     ] = False,
 ) -> None:
-    """Train feed-forward networks, compute their cost, and look inside them."""
+    """Train feed-forward networks, compute their cost, and inspect them."""
 
 
 def main() -> NoReturn:

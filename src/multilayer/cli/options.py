@@ -122,7 +122,7 @@ Categorical = Annotated[
     list[str] | None,
     option(
         "--categorical",
-        text="Column to treat as categories, whatever its values are. Repeat for more columns.",
+        text="Column to treat as categorical, even if it contains numbers or dates. Repeat for more columns.",
         metavar="COL",
         panel=DATA,
     ),
@@ -131,7 +131,7 @@ Track = Annotated[
     list[str] | None,
     option(
         "--track",
-        text="Also log to tensorboard, wandb, trackio or mlflow. Repeat for more.",
+        text="Also log to tensorboard, wandb, trackio or mlflow. Repeat for more trackers.",
         metavar="TRACKER",
         panel=OUTPUT,
     ),

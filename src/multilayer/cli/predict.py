@@ -41,7 +41,7 @@ def predict(
         bool,
         flag(
             "--escape-formulas",
-            text="For CSV files to open in a spreadsheet: put ' before names and labels that would run as formulas.",
+            text="For CSV files that you open in a spreadsheet: put ' before cells that would run as formulas.",
         ),
     ] = False,
 ) -> None:

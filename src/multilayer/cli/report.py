@@ -44,7 +44,7 @@ def report(
     """Write the report of runs as one HTML file.
 
     It contains a summary, learning curves, metrics, the importance of columns, the rows with the largest errors, the
-    cost, and how to reproduce the run. It loads nothing from the network, so the file can be sent to others.
+    cost, and how to reproduce the run. The file needs no internet connection, so you can share it.
     """
     from ..core import atomic_files
     from ..pages.report import report as made

@@ -23,7 +23,9 @@ def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.", show_default=False)],
     data: Annotated[
         str | None,
-        option("--data", text="The same table, if it was moved.", metavar="DATA", default="as when the run started"),
+        option(
+            "--data", text="Path of the same table, if it was moved.", metavar="DATA", default="the path in the run"
+        ),
     ] = None,
     track: Track = None,
     quiet: Quiet = False,

@@ -30,7 +30,12 @@ def runs(
     ] = None,
     to: Annotated[
         str | None,
-        option("--to", text="With log: tensorboard, wandb, trackio or mlflow.", metavar="TRACKER", panel=OUTPUT),
+        option(
+            "--to",
+            text="Tracker for mlp runs log: tensorboard, wandb, trackio or mlflow.",
+            metavar="TRACKER",
+            panel=OUTPUT,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -43,8 +43,8 @@ EXAMPLES = (
     "mlp tune visits.csv --target visits --task regression --loss poisson",
     "mlp tune people.csv --target income --run runs/tuned --trials 200",
 )
-NOTE = """The first trial uses the defaults of the recipe. Ctrl-C stops the search. The same command with the same --run
-continues it, also with more --trials or another --time-limit.
+NOTE = """The first trial uses the defaults of the recipe. Ctrl-C stops the search. To continue it, repeat the command
+with the same --run. You can then increase --trials and change --time-limit.
 
 FOLDER/best is the run of the best trial. If a continued search finds a better trial, the old run is renamed to
 FOLDER/best-001."""
@@ -96,13 +96,19 @@ def tune(
     ] = None,
     epochs: Annotated[
         int | None,
-        option("--epochs", text="Epochs. A trial runs a quarter of them.", metavar="N", panel=_FULL, default="auto"),
+        option(
+            "--epochs",
+            text="Number of epochs. Each trial uses a quarter of them.",
+            metavar="N",
+            panel=_FULL,
+            default="auto",
+        ),
     ] = None,
     ensemble: Annotated[
         int | None,
         option(
             "--ensemble",
-            text="Ensemble members. A trial trains one.",
+            text="Number of ensemble members. Each trial trains one.",
             metavar="N",
             panel=_FULL,
             default=str(MEMBERS),
@@ -110,7 +116,7 @@ def tune(
     ] = None,
     seed: Annotated[int, option("--seed", text=_HELP["seed"], metavar="N", panel=MACHINE, default=True)] = 0,
     threads: Annotated[
-        int | None, option("--threads", text="Threads to use.", metavar="N", panel=MACHINE, default="auto")
+        int | None, option("--threads", text="Number of threads.", metavar="N", panel=MACHINE, default="auto")
     ] = None,
     run: Annotated[
         Path | None,
@@ -133,9 +139,9 @@ def tune(
 
     The search varies these options of the tabular recipe: width, depth, dropout, learning rate, weight decay and the
     embedding of numbers. Each trial trains one network on four fifths of the rows and measures the loss or --metric on
-    the others. Trials that are worse than the median stop early.
+    the other rows. Trials that are worse than the median stop early.
 
-    FOLDER contains the search, a plot of the trials, and in FOLDER/best the run with the best options. With
+    FOLDER contains the search and a plot of the trials. FOLDER/best is the run with the best options. With
     --time-limit, the numbers of epochs and members are reduced so that the command ends in time.
     """
     from ..data import read

@@ -28,17 +28,17 @@ class DataConfig(SharedConfig):
 
     validation: float | str | None = described(
         "auto",
-        "Fraction of rows to hold out, none, or a file of validation rows; auto is 0.2, none if there are few rows.",
+        "Fraction of rows to hold out, none, or a file of validation rows; auto is 0.2, or none if there are few rows.",
     )
     task: str = described("auto", f"Task: {listed(('auto', *TASKS))}.")
     loss: str = described(
         "auto", "Loss: cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …; auto chooses by the task."
     )
     class_weight: str | Mapping[str, float] | None = described(
-        None, "Class weights; balanced gives rare classes larger weights."
+        None, "Class weights: rare=5,common=1, or balanced, which gives rare classes larger weights."
     )
     scaling: str = described("auto", f"Scaling of numeric columns: {listed(SCALINGS)}.")
-    augment: str | None = described(None, "Augmentations, joined with +: noise(0.1)+mask(0.1)+mixup(0.2).")
+    augment: str | None = described(None, "Augmentations, joined by +: noise(0.1)+mask(0.1)+mixup(0.2).")
     ensemble: int = described(1, "Number of ensemble members; each holds out a different part of the rows.")
 
     def __post_init__(self) -> None:

@@ -29,11 +29,11 @@ class EngineConfig(SharedConfig):
     clip_value: float | None = described(None, "Clip each value of the gradient to ± this number.")
     average: float | None = described(
         None,
-        f"Decay β of the exponential moving average of the weights; auto is {AVERAGE}, no average if epochs is set.",
+        f"Decay β of the exponential moving average of the weights; auto is {AVERAGE}, or none if epochs is set.",
         auto=True,
     )
     init: str = described(
-        "auto", "Initialization: auto, he, xavier, orthogonal, …; data adapts the weights to the rows."
+        "auto", "Initialization: auto, he, xavier, orthogonal, …; data adapts the weights to the training rows."
     )
     device: str = described("auto", "Device: auto, cpu or cuda.")
     compile: bool = described(False, "Use torch.compile.")

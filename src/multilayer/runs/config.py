@@ -69,7 +69,7 @@ class Config(DataConfig, EngineConfig):
     """
 
     learning_rate: float | None = described(
-        None, f"Peak learning rate; auto is {RATE}, lower for layers with more than {WIDE} inputs.", auto=True
+        None, f"Peak learning rate; auto is {RATE}, or lower if a layer has more than {WIDE} inputs.", auto=True
     )
     schedule: str = described("cosine(warmup=0.05)", "Learning rate schedule: constant, cosine, one_cycle, coslog, …")
     weight_decay: float = described(0.1, "Decoupled weight decay on weight matrices.")
@@ -77,36 +77,36 @@ class Config(DataConfig, EngineConfig):
     dropout_schedule: str = described("constant", "Dropout schedule.")
     batch_size: int | None = described(
         None,
-        f"Rows per step; auto is {BATCH}, less if an epoch would have fewer than {STEPS_PER_EPOCH} steps, at least "
-        f"{SMALLEST_BATCH}.",
+        f"Rows per step; auto is {BATCH}, or fewer (at least {SMALLEST_BATCH}) if an epoch would have fewer than "
+        f"{STEPS_PER_EPOCH} steps.",
         auto=True,
     )
     epochs: int | None = described(
-        None, f"Passes over the training rows; auto is the number for about {STEPS:,} steps.", auto=True
+        None, f"Passes over the training rows; auto chooses about {STEPS:,} steps.", auto=True
     )
-    epoch_rows: int | None = described(None, "Rows per epoch; each epoch draws different rows. By default, all rows.")
+    epoch_rows: int | None = described(None, "Rows per epoch; each epoch samples different rows. By default, all rows.")
     metric: str = described(
         "loss",
         "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto uses the default of the task.",
     )
     patience: int | None = described(
         None,
-        f"Epochs without improvement before training stops; auto is {percent(PATIENCE)} of the epochs, no limit if "
-        "epochs is set.",
+        f"Epochs without improvement before training stops; auto is {percent(PATIENCE)} of the epochs, or no limit "
+        "if epochs is set.",
         auto=True,
     )
     time_limit: float | None = described(None, "Stop this many seconds after the start.")
     on_spike: str = described("rollback", f"What to do if the loss spikes: {listed(ON_SPIKE)}.")
-    rollbacks: int = described(3, "Largest number of rollbacks.")
+    rollbacks: int = described(3, "Maximum number of rollbacks.")
     calibrate: bool | None = described(
         None, "Calibrate probabilities and intervals on held-out rows; auto calibrates only probabilities.", auto=True
     )
     rates: str | None = described(
-        None, "Factors on the learning rate for groups of parameters: bias=0.1, scale=6, columns.weight=0.1."
+        None, "Factors of the learning rate for groups of parameters: bias=0.1, scale=6, columns.weight=0.1."
     )
     checkpoint_every: int | None = described(
         None,
-        f"Steps between checkpoints; auto is whole epochs of at least {CHECKPOINT_STEPS} steps, growing to "
+        f"Steps between checkpoints; auto is a number of epochs with at least {CHECKPOINT_STEPS} steps, and grows to "
         f"{100 // CHECKPOINTS} % of the steps so far.",
         auto=True,
     )

@@ -45,17 +45,25 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Start(Event):
-    """The start of a run: its network, data and configuration. `notes` are decisions about the data."""
+    """The start of a run: its network, data and configuration."""
 
     event: ClassVar[str] = "start"
     network: str
+    """The network, in the network grammar."""
     parameters: int
+    """Number of parameters of one network."""
     rows: int
+    """Number of training rows."""
     engine: str
+    """Name of the engine that trains."""
     seed: int
+    """Seed of the random numbers."""
     config: dict[str, Any]
+    """The options, given and chosen."""
     versions: dict[str, str]
+    """Versions of the package and of its libraries."""
     task: str = ""
+    """Kind of the task, such as binary or regression."""
     metric: str = ""
     """The metric that selects the best epoch."""
     held_out: int = 0
@@ -63,37 +71,45 @@ class Start(Event):
     dropped: int = 0
     """Number of rows of the source that could not be used."""
     notes: list[str] = field(default_factory=list[str])
+    """Decisions about the data."""
     run: str = ""
     """SHA-256 of the run's configuration. Empty for a run in memory, and in logs of versions that did not record it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
-    """Progress at a fixed interval of steps: means since the previous `Progress` event."""
+    """Progress at a fixed interval of steps. Means are over the steps since the previous `progress` event."""
 
     event: ClassVar[str] = "progress"
     epoch: int
+    """The current epoch."""
     loss: float
+    """Mean training loss."""
     gradient_norm: float
+    """Mean norm of the gradient."""
     learning_rate: float
+    """Learning rate of the last step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochEnd(Event):
-    """The end of an epoch.
-
-    `seconds` is the training time, without the evaluation. `gradient_norm` is the mean over the steps; old logs do not
-    have it. `metrics` are the metrics on the validation rows by name.
-    """
+    """The end of an epoch. Means are over the steps of the epoch."""
 
     event: ClassVar[str] = "epoch"
     epoch: int
+    """The completed epoch."""
     loss: float
+    """Mean training loss of the epoch."""
     seconds: float
+    """Training time, without the evaluation."""
     rows_per_second: float
+    """Training rows per second."""
     gradient_norm: float | None = None
+    """Mean norm of the gradient. Old logs do not have it."""
     validation_loss: float | None = None
+    """Loss on the held-out rows, or None if there are none."""
     metrics: dict[str, float]
+    """Metrics on the held-out rows, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +118,11 @@ class Checkpoint(Event):
 
     event: ClassVar[str] = "checkpoint"
     kind: Literal["last", "best"]
+    """`last`: the current state; `best`: the state of the best epoch."""
     path: str
+    """Path of the file in the run folder."""
     sha256: str
+    """SHA-256 of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,40 +131,54 @@ class Spike(Event):
 
     event: ClassVar[str] = "spike"
     loss: float
+    """Loss of the step."""
     limit: float
+    """The limit that the loss exceeds."""
     gradient_norm: float
+    """Norm of the gradient of the step."""
     layer: str
+    """The layer with the largest gradient."""
     rows: list[int]
+    """Numbers of the rows of the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack(Event):
-    """A return to an earlier checkpoint, and the new factor of the learning rate."""
+    """A return to an earlier checkpoint, with a lower learning rate."""
 
     event: ClassVar[str] = "rollback"
     to_step: int
+    """Step of the checkpoint."""
     rate_factor: float
+    """New factor of the learning rate."""
     reason: str
+    """Why the run was rolled back."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NonFinite(Event):
-    """The first value that is not finite: where it is, and the rows of the batch."""
+    """The first value that is not finite, and where it is."""
 
     event: ClassVar[str] = "non_finite"
     where: Literal["input", "target", "loss", "gradient", "parameter"]
+    """The kind of value."""
     layer: str
+    """The layer, or the column for an input or a target."""
     unit: int | None
+    """The unit or column, if it is known."""
     rows: list[int]
+    """Numbers of the rows that cause it, or of all rows of the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Event):
-    """A measurement of an observer. `values` are numbers, or lists with a number per unit or bin, by name."""
+    """A measurement of an observer."""
 
     event: ClassVar[str] = "measured"
     name: str
+    """Name of the measurement, such as gradient_norm."""
     values: dict[str, float | list[float]]
+    """Numbers, or lists with a number per unit or bin, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,30 +187,39 @@ class Notice(Event):
 
     event: ClassVar[str] = "notice"
     message: str
+    """What happened."""
     remedy: str
+    """What to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Event):
-    """The run resumed from a checkpoint. The first `kept` events of the log are valid; later events are superseded."""
+    """The run was resumed from a checkpoint. The events after the first `kept` ones are superseded."""
 
     event: ClassVar[str] = "resume"
     checkpoint: str
+    """Path of the checkpoint. Empty if the run starts again."""
     kept: int
+    """Number of events at the start of the log that remain valid."""
     notes: list[str]
     """Reasons why newer checkpoints were skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class End(Event):
-    """The end of a run, after `epoch` epochs. `metrics` are those of the model on the held-out rows."""
+    """The end of a run."""
 
     event: ClassVar[str] = "end"
     status: Literal["finished", "stopped", "interrupted", "failed"]
+    """`finished`: all epochs are done; `stopped`: ended earlier; `interrupted`: by a signal; `failed`: diverged."""
     reason: str
+    """Why the run ended."""
     epoch: int
+    """Number of completed epochs."""
     seconds: float
+    """Time since the run was started or resumed."""
     metrics: dict[str, float]
+    """Metrics of the model on the held-out rows, by name."""
 
 
 EVENTS: dict[str, type[Event]] = {
