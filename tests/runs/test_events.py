@@ -14,6 +14,7 @@ from multilayer.runs.events import (
     End,
     EpochEnd,
     Event,
+    FindingEvent,
     Measured,
     NonFinite,
     Notice,
@@ -24,8 +25,10 @@ from multilayer.runs.events import (
     Start,
     effective,
     from_dict,
+    message_for,
     same,
 )
+from support.findings import DEAD, NOISE, RATE_TOO_HIGH, SATURATED, event_of
 
 ONE_OF_EACH: list[Event] = [
     Start(
@@ -55,6 +58,7 @@ ONE_OF_EACH: list[Event] = [
     NonFinite(step=7, where="gradient", layer="linear1", unit=None, rows=[1]),
     Measured(step=7, name="activations", values={"dead": 0.25, "rms": [1.0, math.nan]}),
     Notice(step=8, message="the loss has not moved for 5 epochs", remedy="raise the rate"),
+    FindingEvent(step=8, finding=DEAD.to_dict()),
     Resume(step=8, checkpoint="checkpoints/8.safetensors", kept=4, notes=[]),
     End(step=9, status="finished", reason="all epochs done", epoch=1, seconds=2.0, metrics={}),
 ]
@@ -71,7 +75,16 @@ KNOWN = {
     "validation_loss": "nan",
     "metrics": {"r2": 0.5, "bad": "-inf"},
 }
-SPIKE, SAVED, MEASURED = (ONE_OF_EACH[i].to_dict() for i in (4, 3, 7))
+SPIKE, SAVED, MEASURED, FOUND = (ONE_OF_EACH[i].to_dict() for i in (4, 3, 7, 9))
+
+
+def without(key: str) -> dict[str, object]:
+    """Return the event of a finding that lacks a key."""
+    return {**FOUND, "finding": {name: value for name, value in FOUND["finding"].items() if name != key}}
+
+
+def with_(**changes: object) -> dict[str, object]:
+    return {**FOUND, "finding": {**FOUND["finding"], **changes}}
 
 
 def test_every_event_is_in_the_table() -> None:
@@ -133,8 +146,36 @@ def test_a_resume_supersedes_events_after_its_checkpoint() -> None:
         ({**SAVED, "kind": "worst"}, "event 'checkpoint': kind must be 'last' or 'best', got 'worst'"),
         ({**MEASURED, "values": {"a": [1, "x"]}}, r"event 'measured': values\['a'\]\[1\] must be a number, got 'x'"),
         ({**MEASURED, "values": {"a": {}}}, r"event 'measured': values\['a'\] must be a number, got {}"),
+        ({**FOUND, "finding": "dead"}, "event 'finding': finding must be an object, got 'dead'"),
+        (without("message"), "event 'finding': finding needs the key 'message', got kind, severity, where"),
+        (with_(severity="bad"), r"finding\['severity'\] must be 'info' or 'warning' or 'error', got 'bad'"),
+        (with_(evidence={"units": "40"}), r"finding\['evidence'\]\['units'\] must be a number, got '40'"),
+        (with_(where=[]), r"finding\['where'\] must be an object, got \[\]"),
+        (with_(remedies=["wait"]), r"finding\['remedies'\]\[0\] must be an object, got 'wait'"),
+        (with_(remedies=[{"text": "wait"}]), r"finding\['remedies'\]\[0\]\['command'\] must be a string, got None"),
     ],
 )
 def test_an_invalid_event_is_an_error(data: dict[str, object], message: str) -> None:
     with pytest.raises(EventError, match=message):
         from_dict(data)
+
+
+def test_the_message_of_a_finding_has_its_place_and_its_first_remedy() -> None:
+    dead = message_for(event_of(DEAD))
+    assert dead is not None
+    assert dead.level == "warn"
+    assert dead.title == "dead units: relu1"
+    assert dead.text == f"{DEAD.message} Use gelu instead of relu."
+    titles = [message_for(event_of(one)) for one in (RATE_TOO_HIGH, SATURATED)]
+    assert [(one.level, one.title) for one in titles if one] == [
+        ("error", "rate too high"),
+        ("warn", "saturated units: sigmoid2, member 2"),
+    ]
+
+
+def test_infinite_evidence_is_a_number_again_after_reading() -> None:
+    written = json.loads(json.dumps(event_of(NOISE).to_dict(), allow_nan=False))
+    assert written["finding"]["evidence"]["ratio"] == "inf"
+    back = from_dict(written)
+    assert isinstance(back, FindingEvent)
+    assert back.finding["evidence"]["ratio"] == math.inf

@@ -15,9 +15,71 @@ from multilayer.training import progress as progress_module
 from multilayer.training.progress import JsonLines, block
 from multilayer.training.progress import ProgressDisplay as Bar
 from multilayer.training.run_state import RunState
+from support.findings import DEAD, LEAKAGE, RATE_TOO_HIGH, event_of
 from support.terminals import START, Clock, end, epoch, plain, screen, shown, step, terminal
 
 # Plain lines
+
+FINDINGS = """\
+error: Learning rate too high (since epoch 2)
+  The learning rate 1 is too high: the training loss rose in 7 of 10 epochs.
+  remedy: Lower the learning rate to 0.01.
+    mlp train digits --learning-rate 0.01
+warning: Dead units (relu1, 40 of 64 units, since epoch 3)
+  40 units of 64 in relu1 are dead: they output 0 on every training row and no longer learn, and the layer takes 40 % \
+of the FLOPs.
+  remedy: Use gelu instead of relu.
+    mlp train digits --arch 64-64:gelu-10
+"""
+
+
+def test_findings_are_printed_at_the_end(clock: Clock) -> None:
+    console, stream = plain(width=40)
+    bar = Bar(50, 5, 10, console=console)
+    bar.notice(START)
+    bar.notice(event_of(RATE_TOO_HIGH, 20))
+    bar.notice(epoch(4))
+    bar.notice(event_of(DEAD))
+    before = stream.getvalue()
+    assert "Dead" not in before
+    bar.notice(end("stopped", "accuracy has not improved for 2 epochs"))
+    bar.close()
+    stopped = "step 50 stopped: accuracy has not improved for 2 epochs\n"
+    assert stream.getvalue() == before + stopped + FINDINGS
+
+
+def test_a_terminal_wraps_the_sentences_of_findings_but_not_the_commands(clock: Clock) -> None:
+    console, stream = terminal(60)
+    bar = Bar(50, 5, 10, console=console)
+    bar.notice(START)
+    bar.notice(epoch(4))
+    for finding in (DEAD, LEAKAGE):
+        bar.notice(event_of(finding))
+    bar.notice(end())
+    lines = [line.rstrip() for line in shown(stream.getvalue()).split("\n")]
+    start = lines.index("warning: Dead units (relu1, 40 of 64 units, since epoch 3)")
+    assert lines[start:-1] == [
+        "warning: Dead units (relu1, 40 of 64 units, since epoch 3)",
+        "  40 units of 64 in relu1 are dead: they output 0 on every",
+        "  training row and no longer learn, and the layer takes 40 %",
+        "  of the FLOPs.",
+        "  remedy: Use gelu instead of relu.",
+        "    mlp train digits --arch 64-64:gelu-10",
+        "error: Target leakage (column 'discharge date')",
+        "  Column 'discharge date' alone predicts the target with an",
+        "  accuracy of 99.8 %.",
+        "  remedy: Drop the column 'discharge date' if it is not",
+        "  known when the model predicts.",
+    ]
+
+
+@pytest.mark.parametrize("quiet", [True, "auto"])
+def test_a_quiet_display_prints_no_findings(quiet: Any, clock: Clock) -> None:
+    console, stream = terminal()
+    with Bar(50, 5, 10, console=console, quiet=quiet) as bar:
+        bar.notice(event_of(DEAD))
+        bar.notice(end())
+    assert "Dead" not in stream.getvalue()
 
 
 def test_a_line_per_epoch_but_not_too_often(clock: Clock) -> None:

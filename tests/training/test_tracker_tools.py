@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from multilayer.errors import OptionError
-from multilayer.runs.events import Resume, Start, message_for
+from multilayer.runs.events import FindingEvent, Resume, Start, message_for
 from multilayer.training.trackers import adapt, get, replay, values_of
-from multilayer.training.trackers.tools import Keras, Lightning, MLflow, Trackio, WandB
+from multilayer.training.trackers.tools import Keras, Lightning, MLflow, TensorBoard, Trackio, WandB
 from support.fake_trackers import FakeLogger, FakeMlflowClient, FakeTrackioRun, FakeWandbRun, fake_wandb
+from support.findings import DEAD, LEAKAGE, event_of
 from support.tracked_runs import RUN, START, end, epoch, feed
 
 # Weights & Biases
@@ -188,6 +189,23 @@ def test_a_users_mlflow_run_is_not_ended(mlflow: Any) -> None:
         assert client.batches[0][2] == []
         assert ("multilayer.optimizer", "adam") in client.batches[0][3]
     assert client.ended == []
+
+
+def test_findings_are_tags_in_mlflow_and_texts_or_numbers_in_tensorboard(mlflow: Any) -> None:
+    tags = mlflow.client.tags
+    column = LEAKAGE.to_dict() | {"where": {"column": "<ä>" * 100}}
+    replay([START, event_of(DEAD), FindingEvent(step=50, finding=column), end()], get("mlflow"))
+    assert tags["alert/step 50/dead units: relu1"].endswith("Use gelu instead of relu.")
+    (key,) = (key for key in tags if "leakage" in key)
+    assert len(key) == 250
+    assert set(key) <= set("alert/step 50/leakage: _ä")
+    texts, numbers = [], []
+    full = types.SimpleNamespace(add_scalar=lambda *_: None, add_text=lambda tag, text, step: texts.append(tag))
+    bare = types.SimpleNamespace(add_scalar=lambda tag, value, step: numbers.append((tag, value, step)))
+    for writer in (full, bare):
+        feed(TensorBoard.of(writer), [START, event_of(DEAD), end()])
+    assert "alerts/dead units: relu1" in texts
+    assert ("findings/dead_units", 1.0, 50) in numbers
 
 
 def test_invalid_characters_in_mlflow_names_are_replaced(mlflow: Any) -> None:

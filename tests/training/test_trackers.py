@@ -16,6 +16,7 @@ import pytest
 from multilayer.errors import MissingExtra, OptionError
 from multilayer.runs.events import Event, NonFinite, Notice, Resume, message_for
 from multilayer.training.trackers import TRACKERS, TrackerObserver, adapt, get, replay, values_of
+from support.findings import DEAD, NOISE, event_of
 from support.tracked_runs import RUN, START, Recorder, end, epoch, feed
 
 # Calls that a tracker receives
@@ -79,6 +80,28 @@ def test_messages_for_the_user_are_alerts() -> None:
         ("notice", 10),
         ("not finite", 20),
     ]
+
+
+def test_findings_are_alerts_or_else_numbers() -> None:
+    run = [START, epoch(0), event_of(DEAD), event_of(NOISE), end()]
+    tracker = Recorder()
+    feed(tracker, run)
+    assert [(what.level, what.title, step) for what, step in tracker.of("alert")] == [
+        ("warn", "dead units: relu1", 50),
+        ("warn", "label noise", 50),
+    ]
+    assert not [values for values, *_ in tracker.of("log") if any("findings" in name for name in values)]
+
+    class Logger:
+        def __init__(self) -> None:
+            self.logged: list[tuple[dict[str, float], int]] = []
+
+        def log(self, values: dict[str, float], step: int) -> None:
+            self.logged.append((values, step))
+
+    logger = Logger()
+    feed(adapt(logger), run)
+    assert logger.logged[1:3] == [({"findings/dead_units": 1.0}, 50), ({"findings/label_noise": 1.0}, 50)]
 
 
 def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> None:

@@ -5,7 +5,6 @@ findings = every detector of `DETECTORS`, without those that a found cause expla
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from ..runs.stored_data import from_stored, read_once
 from ..spec import Spec
 from . import data_detectors, fit_detectors, training_detectors, unit_detectors
 from .case import Case
+from .display import html_table
 from .findings import Finding, in_order
 from .history import History
 from .measurements import Measurements
@@ -88,13 +88,7 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         """Return the findings as a table for a notebook."""
-        rows = [
-            f"<tr><td>{one.severity}</td><td>{one.kind.replace('_', ' ')}</td><td>{html.escape(one.message)}</td>"
-            f"<td>{html.escape(one.remedies[0].text) if one.remedies else ''}</td></tr>"
-            for one in self.findings
-        ]
-        head = "<tr><th></th><th>finding</th><th>what was measured</th><th>remedy</th></tr>"
-        return f"<table>{head}{''.join(rows)}</table>" if rows else "<p>no findings</p>"
+        return html_table([one.to_dict() for one in self.findings]) or "<p>no findings</p>"
 
 
 def check(model: Any, data: Any = None) -> Diagnosis:

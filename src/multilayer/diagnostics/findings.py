@@ -36,6 +36,24 @@ KINDS = (
 )
 """All faults, causes before their effects. Findings are sorted in this order."""
 
+TITLES = {
+    "symmetric_units": "Identical units",
+    "exploding_gradients": "Exploding gradients",
+    "rate_too_high": "Learning rate too high",
+    "vanishing_gradients": "Vanishing gradients",
+    "dead_units": "Dead units",
+    "saturated_units": "Saturated units",
+    "unscaled_inputs": "Unscaled inputs",
+    "rate_too_low": "Learning rate too low",
+    "leakage": "Target leakage",
+    "label_noise": "Likely label errors",
+    "wrong_loss": "Unsuitable loss",
+    "batch_norm_small_batch": "Batch norm with small batches",
+    "underfitting": "Underfitting",
+    "overfitting": "Overfitting",
+}
+"""The faults in plain words, for pages and commands."""
+
 MOST_LISTED = 100
 """Largest number of units or rows that a finding lists. `evidence` has the exact number."""
 

@@ -193,6 +193,19 @@ class Notice(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FindingEvent(Event):
+    """A fault that was found in training, emitted before `end`.
+
+    `finding` has the keys `kind`, `severity` (info, warning or error), `message`, `where` (layer, units, epoch, member,
+    column or rows, only what applies), `evidence` (numbers by name), `remedy` (text and command of the best remedy, or
+    null) and `remedies` (all remedies, the best first).
+    """
+
+    event: ClassVar[str] = "finding"
+    finding: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resume(Event):
     """The run was resumed from a checkpoint. The events after the first `kept` ones are superseded."""
 
@@ -234,10 +247,21 @@ EVENTS: dict[str, type[Event]] = {
         NonFinite,
         Measured,
         Notice,
+        FindingEvent,
         Resume,
         End,
     )
 }
+
+FINDING: dict[str, Any] = {
+    "kind": str,
+    "severity": Literal["info", "warning", "error"],
+    "message": str,
+    "where": dict[str, Any],
+    "evidence": dict[str, float],
+    "remedies": list[dict[str, Any]],
+}
+"""Required keys of a finding, and their types."""
 
 
 OLD_KEYS = {("progress", "rate"): "learning_rate"}
@@ -261,7 +285,10 @@ def from_dict(data: Mapping[str, Any]) -> Event:
     for key, one in known.items():
         if key not in values and one.default is MISSING and one.default_factory is MISSING:
             raise EventError(f"event {name!r} needs the key {key!r}, got {', '.join(values) or 'none'}")
-    return cls(**{key: _read(value, hints[key], f"event {name!r}: {key}") for key, value in values.items()})
+    read = {key: _read(value, hints[key], f"event {name!r}: {key}") for key, value in values.items()}
+    if cls is FindingEvent:
+        read["finding"] = _read_finding(read["finding"], f"event {name!r}: finding")
+    return cls(**read)
 
 
 @cache
@@ -322,6 +349,18 @@ def _read(value: Any, hint: Any, place: str) -> Any:
     raise EventError(f"{place} must be {expected}, got {short(value)}")
 
 
+def _read_finding(value: dict[str, Any], place: str) -> dict[str, Any]:
+    """Check the keys of a finding. Other keys are kept."""
+    missing = [key for key in FINDING if key not in value]
+    if missing:
+        raise EventError(f"{place} needs the key {missing[0]!r}, got {', '.join(value) or 'none'}")
+    read = {key: _read(value[key], hint, f"{place}[{key!r}]") for key, hint in FINDING.items()}
+    for i, remedy in enumerate(read["remedies"]):
+        for key in ("text", "command"):
+            _read(remedy.get(key), str, f"{place}['remedies'][{i}][{key!r}]")
+    return {**value, **read}
+
+
 _TAKES: dict[Any, Any] = {int: int, float: int | float, str: str}
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a string", list: "a list", dict: "an object"}
 
@@ -351,6 +390,7 @@ def message_for(event: Event) -> Message | None:
     >>> message_for(Notice(step=5, message="the loss is flat", remedy="raise the rate"))
     Message(level='info', title='notice', text='the loss is flat: raise the rate')
     """
+    level: Level
     match event:
         case Spike():
             text = (
@@ -367,12 +407,33 @@ def message_for(event: Event) -> Message | None:
             return Message("error", "not finite", text)
         case Notice():
             return Message("info", "notice", f"{event.message}: {event.remedy}" if event.remedy else event.message)
+        case FindingEvent(finding=finding):
+            level = "error" if finding["severity"] == "error" else "warn"
+            return Message(level, _finding_title(finding), " ".join([finding["message"], *first_remedy(finding)]))
         case Resume():
             where = f"from {event.checkpoint}" if event.checkpoint else "from the start"
-            level: Level = "warn" if event.notes else "info"
+            level = "warn" if event.notes else "info"
             return Message(level, "resume", "; ".join([f"resumes {where}", *event.notes]))
         case _:
             return None
+
+
+def first_remedy(finding: Mapping[str, Any]) -> list[str]:
+    """Return the text of the best remedy of a finding in a list, or an empty list."""
+    return [remedy["text"] for remedy in finding["remedies"][:1]]
+
+
+def _finding_title(finding: Mapping[str, Any]) -> str:
+    """Return the kind and the place of a finding, which differ between all findings of a run.
+
+    >>> _finding_title({"kind": "dead_units", "where": {"layer": "relu1", "member": 2}})
+    'dead units: relu1, member 2'
+    """
+    where = finding["where"]
+    place = [str(where[key]) for key in ("layer", "column") if key in where]
+    place += [f"member {where['member']}"] if "member" in where else []
+    kind = finding["kind"].replace("_", " ")
+    return f"{kind}: {', '.join(place)}" if place else kind
 
 
 def _rows(rows: list[int], most: int = 5) -> str:

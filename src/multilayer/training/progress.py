@@ -7,7 +7,8 @@ A terminal or a notebook shows one block, which is redrawn in place. Messages ap
     validation loss 0.2811  █▇▆▅▄▃▃▃▃▂▂▂▂▂▂                            rate 9.5e-04
     accuracy        0.9653  ▁▂▄▅▆▇▇████████                            best 0.9712 (epoch 6)
 
-Other outputs get a line per epoch, but at most one every two seconds, and always the first and the last.
+Findings about the run are printed below the block at the end. Other outputs get a line per epoch, but at most one every
+two seconds, and always the first and the last.
 
 The estimators show the block only if training takes longer than five seconds, and remove it at the end: `quiet="auto"`.
 In this mode, worker processes and outputs other than a terminal or a notebook show nothing.
@@ -35,9 +36,10 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from ..core.formatting import clock, number
+from ..diagnostics.display import print_findings
 from ..errors import printable
 from ..models.metrics import shown
-from ..runs.events import End, EpochEnd, Event, Message, Start, effective, message_for
+from ..runs.events import End, EpochEnd, Event, FindingEvent, Message, Start, effective, message_for
 from .run_state import ASCII_BLOCKS, BLOCKS, Point, RunState, columns, limits, sparkline
 
 REDRAW_SECONDS = 0.2
@@ -102,6 +104,8 @@ class ProgressDisplay:
         self._shown: float | None = None
         """Time of the last output."""
         self._withheld: EpochEnd | None = None
+        self._findings: list[dict[str, Any]] = []
+        """Findings to print at the end."""
 
     def notice(self, event: Event) -> None:
         self.state.take(event)
@@ -149,6 +153,7 @@ class ProgressDisplay:
         self._say_event(event)
         if isinstance(event, End):
             self.close()
+            self._print_findings()
             self._how = "quiet"
         elif self._live is not None and (self._shown is None or time.monotonic() - self._shown >= REDRAW_SECONDS):
             self._redraw()
@@ -195,6 +200,8 @@ class ProgressDisplay:
         if isinstance(event, End):
             self._print_withheld()
         self._say_event(event)
+        if isinstance(event, End):
+            self._print_findings()
 
     def _print_withheld(self) -> None:
         if self._withheld is not None:
@@ -208,7 +215,9 @@ class ProgressDisplay:
         words = message_for(event)
         if self._brief:
             return
-        if words is not None:
+        if isinstance(event, FindingEvent):
+            self._findings.append(event.finding)
+        elif words is not None:
             self._say(words, event.step)
         elif isinstance(event, Start):
             for note in self.notes:
@@ -223,6 +232,10 @@ class ProgressDisplay:
         place = (f"step {step:,} ", "dim") if step else ""
         text = Text.assemble(place, (words.title, _STYLES[words.level]), ": ", printable(words.text))
         self._print(text)
+
+    def _print_findings(self) -> None:
+        print_findings(self.console, self._findings)
+        self._findings = []
 
     def _print(self, text: Text) -> None:
         if self.console.options.ascii_only:

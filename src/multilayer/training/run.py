@@ -27,6 +27,7 @@ from ..core import atomic_files
 from ..core.formatting import clock, count, number
 from ..data.targets import Class
 from ..diagnostics import Diagnosis, Finding, diagnose
+from ..diagnostics.display import html_table
 from ..diagnostics.history import History
 from ..diagnostics.rows import Samples
 from ..engines import State
@@ -37,7 +38,19 @@ from ..models.metrics import shown
 from ..models.trained_model import TrainedModel
 from ..runs import RESTORE, RunFolder
 from ..runs.checkpoints import Kind
-from ..runs.events import NO_MISTAKES, Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
+from ..runs.events import (
+    NO_MISTAKES,
+    Checkpoint,
+    End,
+    EpochEnd,
+    Event,
+    FindingEvent,
+    NonFinite,
+    Notice,
+    Resume,
+    Spike,
+    Start,
+)
 from .loop import Loop, Outcome, position_of
 from .policies import Action, Continue, Observer, Stop, any_measures
 from .setup import Setup, versions
@@ -146,7 +159,7 @@ class Run:
         return f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="720" title="report"></iframe>'
 
     def _html_table(self) -> str:
-        """Return a table with the network, the result and the metrics."""
+        """Return tables with the network, the result, the metrics and the findings."""
         start = next((event for event in self.log if isinstance(event, Start)), None)
         end = next((event for event in reversed(self.log) if isinstance(event, End)), None)
         lines: dict[str, str] = {"run": "in memory" if self.path is None else str(self.path)}
@@ -157,7 +170,8 @@ class Run:
             lines["result"] = f"{end.status} after {count(end.epoch, 'epoch')} in {clock(end.seconds)}"
             lines |= {name: number(value) for name, value in shown(end.metrics).items()}
         rows = [f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in lines.items()]
-        return f"<table>{''.join(rows)}</table>"
+        findings = [event.finding for event in self.log if isinstance(event, FindingEvent)]
+        return f"<table>{''.join(rows)}</table>{html_table(findings)}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -226,7 +240,7 @@ def _load_if_ended(setup: Setup, loop: Loop, folder: RunFolder, run: Run) -> boo
         if run.model.spec != setup.spec:
             raise RunError(f"{folder.model} must contain the network {setup.spec}, got {run.model.spec}: {RESTORE}")
     else:
-        _load_final(setup, loop, folder, emitted, end)
+        _load_final(setup, loop, folder, [one for one in emitted if not isinstance(one, FindingEvent)], end)
         run.model = setup.model(setup.calibration(setup.engine))
         run.model.save(folder.model)
     run.log.extend(emitted)

@@ -8,6 +8,7 @@
                        validation/loss  validation/accuracy  …
     fixed steps        train/running_loss  train/gradient_norm  train/learning_rate
     measurements       measured/NAME/…: a number, or a distribution over units or bins
+    findings           findings/KIND, which is 1, for tools without alerts
     end of the run     final/…
 
 Values that are not finite are passed on, because each tool displays them in its own way. The first of consecutive
@@ -29,7 +30,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.formatting import number
-from ...runs.events import End, EpochEnd, Event, Measured, Message, Progress, Resume, Start, effective, message_for
+from ...runs.events import (
+    End,
+    EpochEnd,
+    Event,
+    FindingEvent,
+    Measured,
+    Message,
+    Progress,
+    Resume,
+    Start,
+    effective,
+    message_for,
+)
 
 
 class Tracker(ABC):
@@ -53,6 +66,11 @@ class Tracker(ABC):
     def alert(self, what: Message, step: int) -> None:
         """Send a message to the user, if the tool supports it."""
         return
+
+    @property
+    def has_alerts(self) -> bool:
+        """Whether `alert` stores the message. By default, whether the subclass defines `alert`."""
+        return type(self).alert is not Tracker.alert
 
     def artifact(self, path: Path) -> None:
         """Store a file, if the tool supports it."""
@@ -136,6 +154,8 @@ class _Feed:
                 resumed_at=event.step if isinstance(event, Resume) else None,
             )
         values = values_of(event)
+        if isinstance(event, FindingEvent) and not self.tracker.has_alerts:
+            values = {f"findings/{event.finding['kind']}": 1.0}
         if values:
             self._alert_bad(values, event.step)
             self.tracker.log(values, event.step, time=event.time)

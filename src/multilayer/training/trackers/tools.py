@@ -105,6 +105,10 @@ class TensorBoard(Tracker):
     def alert(self, what: Message, step: int) -> None:
         self._text(f"alerts/{what.title}", what.text, step)
 
+    @property
+    def has_alerts(self) -> bool:
+        return callable(getattr(self.writer, "add_text", None))
+
     def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
         finite = values[np.isfinite(values)]
         if finite.size and callable(getattr(self.writer, "add_histogram", None)):
@@ -217,6 +221,10 @@ class Trackio(Tracker):
         elif callable(getattr(self.run, "alert", None)):
             self.run.alert(title=what.title, text=f"step {step}: {what.text}")
 
+    @property
+    def has_alerts(self) -> bool:
+        return self.ours or callable(getattr(self.run, "alert", None))
+
     def artifact(self, path: Path) -> None:
         if callable(getattr(self.run, "log_artifact", None)):
             self.run.log_artifact(str(path), type="model")
@@ -240,7 +248,7 @@ class MLflow(Tracker):
         "interrupted": "KILLED",
         "failed": "FAILED",
     }
-    _LONGEST: ClassVar[dict[str, int]] = {"param": 6000, "tag": 5000}
+    _LONGEST: ClassVar[dict[str, int]] = {"param": 6000, "tag": 5000, "key": 250}
 
     def __init__(self, *, experiment: str = "multilayer", name: str | None = None, uri: str | None = None) -> None:
         self.experiment, self.run_name = experiment, name
@@ -277,7 +285,8 @@ class MLflow(Tracker):
         self.client.log_batch(self.run_id, metrics=metrics)
 
     def alert(self, what: Message, step: int) -> None:
-        self.client.set_tag(self.run_id, f"alert/step {step}/{what.title}", cut(what.text, self._LONGEST["tag"]))
+        key = _mlflow_key(cut(f"alert/step {step}/{what.title}", self._LONGEST["key"]))
+        self.client.set_tag(self.run_id, key, cut(what.text, self._LONGEST["tag"]))
 
     def artifact(self, path: Path) -> None:
         self.client.log_artifact(self.run_id, str(path))
