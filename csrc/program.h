@@ -29,6 +29,7 @@
 // purpose dropout, the part of the operation, the number of the row (`ids`) and the unit.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -74,6 +75,17 @@ struct Columns {
     std::vector<Category> categories;
 };
 
+// The values z of an activation that `Core::run` counts for each unit: inactive for z ≤ inactive_low or z ≥ inactive_high,
+// and flat for z < flat_low or z > flat_high. NaN means that there is no bound. The bounds are exact in float.
+struct CountedRange {
+    static constexpr double NO_BOUND = std::numeric_limits<double>::quiet_NaN();
+    double inactive_low = NO_BOUND, inactive_high = NO_BOUND, flat_low = NO_BOUND, flat_high = NO_BOUND;
+
+    bool has_inactive() const { return !std::isnan(inactive_low) || !std::isnan(inactive_high); }
+    bool has_flat() const { return !std::isnan(flat_low) || !std::isnan(flat_high); }
+    bool any() const { return has_inactive() || has_flat(); }
+};
+
 struct Op {
     Kind kind = Kind::linear;
     std::size_t d_in = 0, d_out = 0;
@@ -84,6 +96,7 @@ struct Op {
     double constant = 0.0;
     int learned = NONE;  // one value shared by all units, or one per unit
     int blend = NONE;
+    CountedRange counted;
 
     double p = 0.0;           // dropout
     std::uint32_t part = 0;   // its index among the dropout operations with p > 0
@@ -225,6 +238,11 @@ public:
     // Filled by `run` at steps that are multiples of `statistics_every`: the norm of the gradient of each parameter
     // before clipping, then the norm of each parameter after the step.
     std::vector<double> statistics;
+
+    // Whether `run` counts, and its counts over the rows of all steps: for each operation with a CountedRange, the
+    // inactive rows of each unit, then the flat rows of each unit.
+    bool counts_units = false;
+    std::vector<std::int64_t> unit_counts;
 };
 
 }  // namespace multilayer

@@ -46,6 +46,12 @@ void bind_program(nb::module_& m) {
         .def_rw("bias", &Columns::bias)
         .def_rw("edges", &Columns::edges)
         .def_rw("categories", &Columns::categories);
+    nb::class_<CountedRange>(m, "CountedRange")
+        .def(nb::init<>())
+        .def_rw("inactive_low", &CountedRange::inactive_low)
+        .def_rw("inactive_high", &CountedRange::inactive_high)
+        .def_rw("flat_low", &CountedRange::flat_low)
+        .def_rw("flat_high", &CountedRange::flat_high);
     nb::class_<Op>(m, "Op")
         .def(nb::init<>())
         .def_rw("kind", &Op::kind)
@@ -58,6 +64,7 @@ void bind_program(nb::module_& m) {
         .def_rw("constant", &Op::constant)
         .def_rw("learned", &Op::learned)
         .def_rw("blend", &Op::blend)
+        .def_rw("counted", &Op::counted)
         .def_rw("p", &Op::p)
         .def_rw("part", &Op::part)
         .def_rw("eps", &Op::eps)
@@ -139,10 +146,11 @@ class BoundCore {
 public:
     BoundCore(const Program& program, std::unique_ptr<Core<T>> core) : program_(program), core_(std::move(core)) {}
 
-    // Returns (loss, norm, first bad step or None, whether all parameters are finite, statistics). `loss` and `norm`
-    // have one value per step, up to the bad step. `statistics` is Core::statistics with one row per recorded step.
+    // Returns (loss, norm, first bad step or None, whether all parameters are finite, statistics, unit_counts). `loss`
+    // and `norm` have one value per step, up to the bad step. `statistics` is Core::statistics with one row per recorded
+    // step. `unit_counts` is Core::unit_counts, which is empty without `count_units`.
     nb::tuple run(const HeldTable<T>& held, const Rows& rows, const Rows& ids, std::size_t batch, std::uint32_t epoch,
-                  const Doubles& rate, const Doubles& decay, const Doubles& dropout) {
+                  const Doubles& rate, const Doubles& decay, const Doubles& dropout, bool count_units) {
         check(held, rows, true);
         require(batch > 0 && rows.size() == ids.size(),
                 "batch must be at least 1, and rows and ids must have the same length");
@@ -155,6 +163,7 @@ public:
         std::size_t bad = FINISHED;
         const ExclusiveCall call(*this);
         core_->statistics.clear();
+        core_->counts_units = count_units;
         unlocked([&](const StopRequested& stop) {
             bad = core_->run(table, order, {rate.data(), decay.data(), dropout.data()}, loss.get(), norm.get(), stop);
         }, &asked_);
@@ -162,7 +171,8 @@ public:
         nb::object where = nb::none();
         if (bad != FINISHED) where = nb::int_(bad);
         return nb::make_tuple(owned<Vector<double>>(std::move(loss), {count}),
-                              owned<Vector<double>>(std::move(norm), {count}), where, core_->finite(), statistics());
+                              owned<Vector<double>>(std::move(norm), {count}), where, core_->finite(),
+                              copied(core_->statistics), copied(core_->unit_counts));
     }
 
     // Returns (loss, gradients, buffers) with a flat array for each parameter and buffer.
@@ -264,9 +274,9 @@ private:
         BoundCore& core_;
     };
 
-    Vector<double> statistics() const {
-        const std::vector<double>& found = core_->statistics;
-        return filled<Vector<double>>({found.size()}, [&](double* out) { std::ranges::copy(found, out); });
+    template <class V>
+    static Vector<V> copied(const std::vector<V>& found) {
+        return filled<Vector<V>>({found.size()}, [&](V* out) { std::ranges::copy(found, out); });
     }
 
     static T* fresh(std::vector<std::unique_ptr<T[]>>& found, std::size_t size) {
@@ -318,7 +328,7 @@ void bind_core(nb::module_& m, const char* table, const char* core) {
              array("x"), array("codes").none(), array("classes").none(), array("y").none(), array("weight").none());
     nb::class_<BoundCore<T>>(m, core)
         .def("run", &BoundCore<T>::run, "table"_a, array("rows"), array("ids"), "batch"_a, "epoch"_a, array("rate"),
-             array("decay"), array("dropout"))
+             array("decay"), array("dropout"), "count_units"_a = false)
         .def("gradients", &BoundCore<T>::gradients, "table"_a, array("rows"), array("ids"), "epoch"_a, "dropout"_a)
         .def("apply", &BoundCore<T>::apply, array("gradients"), array("buffers"), "rate"_a, "decay"_a)
         .def("outputs", &BoundCore<T>::outputs, "table"_a, array("rows"), "averaged"_a)

@@ -57,6 +57,8 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
         const std::size_t recorded = (step + steps) / program_.statistics_every - step / program_.statistics_every;
         statistics.reserve(statistics.size() + recorded * 2 * tensors_.size());
     }
+    const std::size_t most = threads_for(batch);
+    reserve_counts(counts_units ? most : 0);
     std::size_t bad = FINISHED;
     StopPoll poll(stop);
     stopping_ = false;
@@ -112,7 +114,6 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
             }
         }
     };
-    const std::size_t most = threads_for(batch);
     for (std::size_t from = 0; from < halt;) {
         const std::size_t threads = tuned ? tuner_.next(most, order.batch) : most;
         const std::size_t to = tuned && tuner_.trying() ? std::min(from + TRIAL, steps) : steps;
@@ -124,7 +125,20 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
         }
         from = to;
     }
+    sum_counts();
     return bad;
+}
+
+void Fused::reserve_counts(std::size_t threads) {
+    counts_.assign(threads, std::vector<std::int64_t>(plan_.counts));
+    unit_counts.assign(threads ? plan_.counts : 0, 0);
+}
+
+void Fused::sum_counts() {
+    for (const std::vector<std::int64_t>& counts : counts_) {
+        for (std::size_t i = 0; i < counts.size(); ++i) unit_counts[i] += counts[i];
+    }
+    counts_.clear();
 }
 
 double Fused::gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,

@@ -174,8 +174,16 @@ private:
 
     Affine affine_of(const Node& node) const;
 
-    Pointwise pointwise_of(const Node& node, const BatchRows& batch_rows, std::uint32_t epoch, double dropout,
-                           bool training) const;
+    Pointwise pointwise_of(const StepThread& w, const Node& node, std::uint32_t epoch, double dropout);
+
+    // The counts of the units of a node in a step, with null arrays if they are not counted.
+    UnitCounter counter_of(const StepThread& w, const Node& node);
+
+    // Allocates counts for each thread. No threads means that units are not counted.
+    void reserve_counts(std::size_t threads);
+
+    // Writes the sums over threads to `unit_counts`.
+    void sum_counts();
 
     Unitwise unitwise_of(const Node& node) const;
 
@@ -304,6 +312,7 @@ private:
     Floats gradients_;  // of matrices, if steps store them
     Floats halves_[2];  // gradients of all parameters over each half of the rows
     Floats squares_;    // Σ g² of each row of each matrix, one per cache line
+    std::vector<std::vector<std::int64_t>> counts_;  // in a counted run: unit_counts of each thread
     std::vector<Update> updates_;
     std::vector<float> units_;
     bool few_weights_ = false, few_linear_weights_ = false;  // few weights; few weights, and only linear layers learn

@@ -75,9 +75,20 @@ Affine Fused::affine_of(const Node& node) const {
     return {parameter(op.weight), parameter(op.bias), static_cast<float>(op.factor), op.d_in, rows};
 }
 
-Pointwise Fused::pointwise_of(const Node& node, const BatchRows& batch_rows, std::uint32_t epoch, double dropout,
-                              bool training) const {
+UnitCounter Fused::counter_of(const StepThread& w, const Node& node) {
+    const CountedRange& range = node.op->counted;
+    UnitCounter counter{static_cast<float>(range.inactive_low), static_cast<float>(range.inactive_high),
+                        static_cast<float>(range.flat_low), static_cast<float>(range.flat_high), w.batch, nullptr, nullptr};
+    if (!w.training || counts_.empty() || !range.any()) return counter;
+    std::int64_t* counts = counts_[w.thread].data() + node.counted_at;
+    if (range.has_inactive()) counter.inactive = counts;
+    if (range.has_flat()) counter.flat = counts + node.op->d_out;
+    return counter;
+}
+
+Pointwise Fused::pointwise_of(const StepThread& w, const Node& node, std::uint32_t epoch, double dropout) {
     const Op& op = *node.op;
+    const bool training = w.training;
     const bool active = op.kind == Kind::activation;
     const double p = node.dropout ? node.dropout->p * dropout : 0.0;
     return {.function = active ? op.function : Function::identity,
@@ -95,7 +106,8 @@ Pointwise Fused::pointwise_of(const Node& node, const BatchRows& batch_rows, std
             .seed = program_.seed,
             .epoch = epoch,
             .part = node.dropout ? node.dropout->part : 0,
-            .ids = batch_rows.ids.data()};
+            .ids = w.batch_rows->ids.data(),
+            .counter = counter_of(w, node)};
 }
 
 Unitwise Fused::unitwise_of(const Node& node) const {
@@ -134,7 +146,7 @@ void Fused::forward(StepThread& w, std::uint32_t epoch, double dropout) {
                     break;
                 }
                 const Node* next = i + 1 < plan_.nodes.size() && plan_.nodes[i + 1].with_next ? &plan_.nodes[i + 1] : nullptr;
-                const Pointwise after = next ? pointwise_of(*next, batch_rows, epoch, dropout, training) : Pointwise{};
+                const Pointwise after = next ? pointwise_of(w, *next, epoch, dropout) : Pointwise{};
                 blocks(w, region_of(w, a.d_out, PANEL), [&](Region b) {
                     kernels_.forward(a, in.x, out.x, b);
                     if (next) kernels_.pointwise(after, out.x, b);
@@ -144,7 +156,7 @@ void Fused::forward(StepThread& w, std::uint32_t epoch, double dropout) {
             }
             case Kind::activation:
                 pieces(w, region_of(w, out.d, PANEL),
-                       [&, after = pointwise_of(node, batch_rows, epoch, dropout, training)](Region p) {
+                       [&, after = pointwise_of(w, node, epoch, dropout)](Region p) {
                            kernels_.pointwise(after, out.x, p);
                        });
                 break;

@@ -54,6 +54,8 @@ MemoryPlan::MemoryPlan(const Program& program) {
                 }
                 node.kind = Kind::activation;
                 node.out = now;
+                node.counted_at = counts;
+                if (op.counted.any()) counts += 2 * op.d_out;
                 node.with_next = !nodes.empty() && nodes.back().kind == Kind::linear && nodes.back().out == now;
                 break;
             case Kind::enter:

@@ -40,6 +40,7 @@ struct Node {
     bool learns = false;              // whether the node has parameters
     bool with_next = false;           // pointwise: computed block by block with the previous linear layer in forward,
     bool with_later = false;          // and with the next linear layer in backward
+    std::size_t counted_at = 0;       // pointwise: place of its units in Core::unit_counts, if op->counted has a bound
     // Kept from the forward to the backward pass, each (panels, ..., 16).
     float *slope = nullptr, *d_learned = nullptr, *d_blend = nullptr;  // pointwise
     float *hat = nullptr, *inverse = nullptr;                          // norms
@@ -57,6 +58,7 @@ struct MemoryPlan {
     std::vector<Node> nodes;
     std::size_t last = 0;  // the value of the outputs
     bool raw = false;      // whether the first linear layer reads the gathered rows directly
+    std::size_t counts = 0;  // length of Core::unit_counts
 
     // Returns the number of floats for `panels` panels. If `memory` is given, sets the pointers of all nodes into it.
     std::size_t place(std::size_t panels, const Program& program, const Kernels& kernels, float* memory);

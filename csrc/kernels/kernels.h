@@ -96,6 +96,14 @@ struct WeightGradient {
     bool upwards;          // every other step visits strips in reverse order, to use what is still in the cache
 };
 
+// Counts the inactive and the flat rows of each unit before its function is applied (CountedRange in program.h).
+struct UnitCounter {
+    float inactive_low, inactive_high, flat_low, flat_high;  // NaN for no bound
+    std::size_t rows;        // rows of the batch; later rows of the last panel are not counted
+    std::int64_t* inactive;  // (d), or null
+    std::int64_t* flat;      // (d), or null
+};
+
 struct Pointwise {
     Function function;
     float constant;
@@ -114,6 +122,7 @@ struct Pointwise {
     std::uint64_t seed;
     std::uint32_t epoch, part;
     const std::uint32_t* ids;  // (panels · 16): the row numbers
+    UnitCounter counter;       // both arrays are null if units are not counted
 };
 
 struct Unitwise {

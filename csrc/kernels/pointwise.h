@@ -174,7 +174,42 @@ void pointwise_as<Function::sin>(const Pointwise& w, float* x, Region part) {
     pointwise_lines<Function::sin>(w, x, part);
 }
 
+// Adds to the counts of the units. Bit l of a mask stands for row l of the panel.
+template <bool inactive, bool flat, bool high>
+void count_as(const UnitCounter& c, std::size_t d, const float* x, Region part) {
+    const Vector16 inactive_low = splat16(c.inactive_low), inactive_high = splat16(c.inactive_high);
+    const Vector16 flat_low = splat16(c.flat_low), flat_high = splat16(c.flat_high);
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        const std::size_t rows = c.rows - p * PANEL;
+        const std::uint32_t counted = rows < PANEL ? (1u << rows) - 1 : 0xFFFF;  // without the padding
+        for (std::size_t u = part.u0; u < part.u1; ++u) {
+            const Vector16 z = load16(x + (p * d + u) * PANEL);
+            if constexpr (inactive) {
+                std::uint32_t found = at_most(z, inactive_low);
+                if constexpr (high) found |= at_most(inactive_high, z);
+                c.inactive[u] += __builtin_popcount(found & counted);
+            }
+            if constexpr (flat) {
+                std::uint32_t found = below(z, flat_low);
+                if constexpr (high) found |= below(flat_high, z);
+                c.flat[u] += __builtin_popcount(found & counted);
+            }
+        }
+    }
+}
+
+void count(const UnitCounter& c, std::size_t d, const float* x, Region part) {
+    const bool high = c.inactive_high == c.inactive_high || c.flat_high == c.flat_high;  // not NaN
+    const auto with_high = [&]<bool inactive, bool flat>() {
+        high ? count_as<inactive, flat, true>(c, d, x, part) : count_as<inactive, flat, false>(c, d, x, part);
+    };
+    if (c.inactive && c.flat) return with_high.template operator()<true, true>();
+    if (c.inactive) return with_high.template operator()<true, false>();
+    with_high.template operator()<false, true>();
+}
+
 void pointwise(const Pointwise& w, float* x, Region part) {
+    if (w.counter.inactive || w.counter.flat) count(w.counter, w.d, x, part);
     with_function(w.function, [&]<Function function>() { pointwise_as<function>(w, x, part); });
     if (w.drops) {
         for (std::size_t p = part.p0; p < part.p1; ++p) drop(w, x, p, part.u0, part.u1);

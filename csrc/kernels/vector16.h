@@ -49,6 +49,19 @@ inline Vector16 fma(Vector16 a, const Vector16& b, const Vector16& c) {
     return a;
 }
 
+// The lanes with a ≤ b, or a < b, as bits. Comparisons with NaN are false.
+inline std::uint32_t at_most(const Vector16& a, const Vector16& b) {
+    std::uint32_t lanes = 0;
+    UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) lanes |= simd::at_most(a.v[i], b.v[i]) << i * simd::LANES;
+    return lanes;
+}
+
+inline std::uint32_t below(const Vector16& a, const Vector16& b) {
+    std::uint32_t lanes = 0;
+    UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) lanes |= simd::below(a.v[i], b.v[i]) << i * simd::LANES;
+    return lanes;
+}
+
 // The sum of a line by repeated halving, in the same order for every instruction set.
 inline float sum16(const Vector16& line) {
     alignas(64) float x[PANEL], a[8];

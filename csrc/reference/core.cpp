@@ -51,11 +51,13 @@ public:
     std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
                     const StopRequested& stop) override {
         StopPoll poll(stop);
+        this->unit_counts.assign(this->counts_units ? counts() : 0, 0);
         for (std::size_t s = 0; s < order.steps() && !poll.requested(); ++s) {
             const std::size_t first = s * order.batch, rows = std::min(order.batch, order.rows.size() - first);
             const Order batch{order.rows.subspan(first, rows), order.ids.subspan(first, rows), rows, order.epoch};
             try {
                 loss[s] = find(table, batch, schedule.dropout[s], poll);
+                count_units();
             } catch (const Stopped&) {
                 return FINISHED;
             }
@@ -155,6 +157,25 @@ private:
             const auto row = static_cast<std::size_t>(rows[b]);
             if (F) std::copy_n(table.x + row * table.stride, F, &x_[b * F]);
             if (C) std::copy_n(table.codes + row * C, C, &codes_[b * C]);
+        }
+    }
+
+    // The length of unit_counts.
+    std::size_t counts() const {
+        std::size_t n = 0;
+        for (const Op& op : program_.ops) n += op.counted.any() ? 2 * op.d_out : 0;
+        return n;
+    }
+
+    // Counts the units of the last forward pass, whose inputs are kept.
+    void count_units() {
+        if (!this->counts_units) return;
+        std::int64_t* counted = this->unit_counts.data();
+        for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+            const Op& op = program_.ops[i];
+            if (!op.counted.any()) continue;
+            reference::count_units(op, B_, (i ? y_[i - 1] : x_).data(), counted);
+            counted += 2 * op.d_out;
         }
     }
 

@@ -170,6 +170,20 @@ void activation(const Context<T>& at) {
     }
 }
 
+// Adds to counts (2, I) the inactive and the flat rows of each unit (CountedRange in program.h).
+template <class T>
+void count_units(const Op& op, std::size_t B, const T* x, std::int64_t* counts) {
+    const std::size_t I = op.d_in;
+    const CountedRange& range = op.counted;
+    for (std::size_t b = 0; b < B; ++b) {
+        for (std::size_t i = 0; i < I; ++i) {
+            const T z = x[b * I + i];
+            counts[i] += z <= T(range.inactive_low) || z >= T(range.inactive_high);
+            counts[I + i] += z < T(range.flat_low) || z > T(range.flat_high);
+        }
+    }
+}
+
 template <class T>
 void activation_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     const std::size_t I = at.op.d_in;

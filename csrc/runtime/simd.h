@@ -55,6 +55,8 @@ inline Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
 inline Vector subtract(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
 inline Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+inline std::uint32_t at_most(Vector a, Vector b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+inline std::uint32_t below(Vector a, Vector b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 using Words = __m512i;
 constexpr std::size_t WORDS = 8;
 inline Words load_words(const std::uint32_t* p) { return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i*)p)); }
@@ -76,6 +78,9 @@ inline Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
 inline Vector subtract(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
 inline Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+inline std::uint32_t lanes_of(Vector mask) { return static_cast<std::uint32_t>(_mm256_movemask_ps(mask)); }
+inline std::uint32_t at_most(Vector a, Vector b) { return lanes_of(_mm256_cmp_ps(a, b, _CMP_LE_OQ)); }
+inline std::uint32_t below(Vector a, Vector b) { return lanes_of(_mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
 using Words = __m256i;
 constexpr std::size_t WORDS = 4;
 inline Words load_words(const std::uint32_t* p) { return _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i*)p)); }
@@ -100,6 +105,9 @@ inline Vector add(Vector a, Vector b) { return _mm_add_ps(a, b); }
 inline Vector subtract(Vector a, Vector b) { return _mm_sub_ps(a, b); }
 inline Vector multiply(Vector a, Vector b) { return _mm_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+inline std::uint32_t lanes_of(Vector mask) { return static_cast<std::uint32_t>(_mm_movemask_ps(mask)); }
+inline std::uint32_t at_most(Vector a, Vector b) { return lanes_of(_mm_cmple_ps(a, b)); }
+inline std::uint32_t below(Vector a, Vector b) { return lanes_of(_mm_cmplt_ps(a, b)); }
 using Words = __m128i;
 constexpr std::size_t WORDS = 2;
 inline Words load_words(const std::uint32_t* p) {
@@ -123,6 +131,9 @@ inline Vector add(Vector a, Vector b) { return vaddq_f32(a, b); }
 inline Vector subtract(Vector a, Vector b) { return vsubq_f32(a, b); }
 inline Vector multiply(Vector a, Vector b) { return vmulq_f32(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return vfmaq_f32(c, a, b); }
+inline std::uint32_t lanes_of(uint32x4_t mask) { return vaddvq_u32(vandq_u32(mask, uint32x4_t{1, 2, 4, 8})); }
+inline std::uint32_t at_most(Vector a, Vector b) { return lanes_of(vcleq_f32(a, b)); }
+inline std::uint32_t below(Vector a, Vector b) { return lanes_of(vcltq_f32(a, b)); }
 using Words = uint64x2_t;
 constexpr std::size_t WORDS = 2;
 inline Words load_words(const std::uint32_t* p) { return vmovl_u32(vld1_u32(p)); }
@@ -144,6 +155,8 @@ inline Vector add(Vector a, Vector b) { return a + b; }
 inline Vector subtract(Vector a, Vector b) { return a - b; }
 inline Vector multiply(Vector a, Vector b) { return a * b; }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return a * b + c; }
+inline std::uint32_t at_most(Vector a, Vector b) { return a <= b; }
+inline std::uint32_t below(Vector a, Vector b) { return a < b; }
 using Words = std::uint64_t;
 constexpr std::size_t WORDS = 1;
 inline Words load_words(const std::uint32_t* p) { return *p; }

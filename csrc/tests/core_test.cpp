@@ -3,6 +3,7 @@
 //     bits      any number of threads; gradients and apply equal a step; prediction equals the outputs of a training core,
 //               for one row or many and for concurrent calls; instruction sets whose multiply-add rounds once agree
 //     numbers   float kernels agree with double loops up to rounding: loss, outputs, every gradient
+//     counts    of inactive and flat rows of a step agree with double loops; a rounding may move one row over a bound
 //     state     after a non-finite step, writing the state restores the core
 //     threads   several cores at the same time; stopping between and within steps; a pool that sleeps and wakes; tuning of
 //               the number of threads
@@ -80,11 +81,12 @@ std::vector<T> state(const Core<T>& core, const Program& program) {
 
 // Everything that a core holds after STEPS steps, or as many as there are rows for, and the results of the steps.
 template <class T>
-std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& table, std::size_t batch) {
+std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& table, std::size_t batch, bool counts = false) {
     const std::vector<std::int64_t> rows = order(ROWS);
     const auto some = std::span(rows).first(std::min(ROWS, STEPS * batch));
     const Order steps{some, some, batch, 2};
     std::vector<double> loss(steps.steps()), norm(loss), rate(loss.size(), 0.01), decay(loss.size(), 0.1), dropout(loss.size(), 1.0);
+    core.counts_units = counts;
     core.run(table, steps, {rate.data(), decay.data(), dropout.data()}, loss.data(), norm.data(), NEVER);
     std::vector<T> found;
     for (std::size_t i = 0; i < loss.size(); ++i) found.push_back(static_cast<T>(loss[i])), found.push_back(static_cast<T>(norm[i]));
@@ -127,6 +129,7 @@ void bits(const Network& network) {
     const Program& program = network.program;
     const Rows<float> rows = rows_for<float>(program, ROWS);
     std::vector<float> widest;
+    std::vector<std::int64_t> widest_counts;
     for (const std::string& isa : fused_kernels()) {
         for (const std::size_t batch : {1, 7, 64, 150}) {
             if (batch == 1 && has_batch_norm(program)) continue;
@@ -136,10 +139,19 @@ void bits(const Network& network) {
                 return trained(*core, program, rows.table, batch);
             };
             const std::vector<float> one = run(1);
+            const auto counted = [&](std::size_t threads) {
+                const auto core = make_fused(program, threads, isa, true);
+                start(*core, program);
+                check(same(one, trained(*core, program, rows.table, batch, true)), network.name, isa + ": counting units changes bits");
+                return core->unit_counts;
+            };
+            const std::vector<std::int64_t> counts = counted(1);
+            check(counts == counted(3), network.name, isa + ": the number of threads changes the counts of units");
             for (const std::size_t threads : {2, 3, 8}) check(same(one, run(threads)), network.name, isa + ": the number of threads changes bits");
             if (batch != 64) continue;
-            if (isa == "avx2") widest = one;
-            if (isa == "avx512") check(same(one, widest), network.name, "avx512 and avx2 differ");
+            if (isa == "avx2") widest = one, widest_counts = counts;
+            if (isa != "avx512") continue;
+            check(same(one, widest) && counts == widest_counts, network.name, "avx512 and avx2 differ");
         }
     }
 }
@@ -237,6 +249,30 @@ void numbers(const Network& network) {
         for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(static_cast<double>(found[i]) - expected[i]));
         // A path has a few dozen roundings, sums have a hundred terms, and norms divide by at least 0.03.
         check(worst <= 1e-4 * largest, network.name, kind + " is " + std::to_string(worst) + " away from double");
+    }
+}
+
+void counts(const Network& network) {
+    const Program& program = network.program;
+    const auto of = [&]<class T>(std::unique_ptr<Core<T>> core, std::size_t batch) {
+        const Rows<T> rows = rows_for<T>(program, ROWS);
+        const std::vector<std::int64_t> some = order(batch);
+        const double rate = 0.0, one = 1.0;
+        double loss = 0, norm = 0;
+        start(*core, program);
+        core->counts_units = true;
+        core->run(rows.table, {some, some, batch, 1}, {&rate, &rate, &one}, &loss, &norm, NEVER);
+        return core->unit_counts;
+    };
+    for (const std::size_t batch : {2, 70, 256}) {
+        const std::vector<std::int64_t> expected = of(make_reference<double>(program), batch);
+        for (const std::string& isa : fused_kernels()) {
+            const std::vector<std::int64_t> found = of(make_fused(program, 2, isa, true), batch);
+            check(found.size() == expected.size(), network.name, isa + ": the number of counts differs from double loops");
+            std::int64_t worst = 0;
+            for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(found[i] - expected[i]));
+            check(worst <= 1, network.name, isa + ": counts differ from double loops by " + std::to_string(worst));
+        }
     }
 }
 
@@ -401,6 +437,7 @@ int main() {
         prediction(network);
         tuned(network);
         numbers(network);
+        counts(network);
         steps(network);
         recovery(network);
     }

@@ -33,6 +33,9 @@ public:
     Builder& activation(Function function, double constant = 0.0, bool blend = false, std::size_t learned = 0) {
         Op op = start(Kind::activation, d_);
         op.function = function, op.constant = constant;
+        op.counted = {.inactive_low = -0.5, .inactive_high = 0.75, .flat_low = -0.25, .flat_high = 0.5};
+        if (function == Function::relu) op.counted = {.inactive_low = 0.0, .flat_low = 0.0};
+        if (function == Function::gelu) op.counted = {.flat_low = -0.25};
         if (learned) op.learned = parameter(learned);
         if (blend) op.blend = parameter(d_);
         const bool kinked = function == Function::relu || function == Function::leaky_relu || function == Function::prelu ||

@@ -205,6 +205,23 @@ def test_dies_and_vanishes_match_the_slopes(fn: ActivationFunction) -> None:
     assert fn.vanishes == bool((np.abs(fn.df(1000 * far)) < 1e-5).all())
 
 
+@elementwise
+def test_dead_range(fn: ActivationFunction) -> None:
+    """f′ is 0 exactly up to the range, also between the nearest floats, and no function without `dies` has a range."""
+    low, high = properties.dead_range(fn)
+    assert fn.dies == ((low, high) != (None, None))
+    z = np.concatenate([np.linspace(-30, 30, 60_001), np.geomspace(1e-30, 1e6, 500), -np.geomspace(1e-30, 1e6, 500)])
+    bounds = [bound for bound in (low, high) if bound is not None and math.isfinite(bound)]
+    z = np.concatenate([z, bounds, *(np.nextafter(bounds, far) for far in (-np.inf, np.inf))])
+    inside = np.zeros(len(z), dtype=bool)
+    if low is not None:
+        inside |= z <= low
+    if high is not None:
+        inside |= z >= high
+    if fn.dies:
+        np.testing.assert_array_equal(fn.df(z) == 0, inside)
+
+
 def test_dead_units() -> None:
     z = np.array([[-1.0, -1.0, 0.0, 2.0], [-2.0, 3.0, -5.0, 1.0]])
     np.testing.assert_array_equal(properties.dead(get("relu"), z), [True, False, True, False])

@@ -70,6 +70,12 @@ class Columns:
     edges: int
     categories: list[Category]
 
+class CountedRange:
+    inactive_low: float
+    inactive_high: float
+    flat_low: float
+    flat_high: float
+
 class Op:
     kind: Kind
     d_in: int
@@ -81,6 +87,7 @@ class Op:
     constant: float
     learned: int
     blend: int
+    counted: CountedRange
     p: float
     part: int
     eps: float
@@ -149,7 +156,8 @@ class _Core:
         rate: NDArray[np.float64],
         decay: NDArray[np.float64],
         dropout: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int | None, bool, NDArray[np.float64]]: ...
+        count_units: bool = False,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int | None, bool, NDArray[np.float64], NDArray[np.int64]]: ...
     def gradients(
         self, table: _CoreTable, rows: NDArray[np.int64], ids: NDArray[np.int64], epoch: int, dropout: float
     ) -> tuple[float, list[NDArray[Any]], list[NDArray[Any]]]: ...

@@ -5,6 +5,6 @@ The training loop belongs in `training`. The compiled core is in `csrc/`.
 
 from __future__ import annotations
 
-from .protocol import Chunk, Engine, Gradients, Order, Settings, State, StepStatistics
+from .protocol import Chunk, Engine, Gradients, Order, Settings, State, StepStatistics, UnitCounts
 
-__all__ = ["Chunk", "Engine", "Gradients", "Order", "Settings", "State", "StepStatistics"]
+__all__ = ["Chunk", "Engine", "Gradients", "Order", "Settings", "State", "StepStatistics", "UnitCounts"]

@@ -14,7 +14,7 @@ it averages all members.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -103,12 +103,14 @@ class Ensemble:
 
     # The protocol
 
-    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array, count_units: bool = False) -> Chunk:
         orders = self._orders_of(order.epoch)
 
         def one(i: int) -> Chunk:
             member_order = replace(order, rows=orders[i][order.rows])
-            return self.members[i].engine.run(member_order, rate=rate, decay=decay, dropout=dropout)
+            return self.members[i].engine.run(
+                member_order, rate=rate, decay=decay, dropout=dropout, count_units=count_units
+            )
 
         chunks = self._each(one)
         taken = min(len(chunk.loss) for chunk in chunks)
@@ -126,6 +128,7 @@ class Ensemble:
                 )
                 for statistics in zip(*(chunk.statistics for chunk in chunks), strict=False)
             ],
+            units=_with_prefixes([chunk.units for chunk in chunks]),
         )
 
     def own_rows(self, rows: Rows, epoch: int) -> Rows:
@@ -236,7 +239,7 @@ def split_states(state: State, members: int) -> list[State]:
     ]
 
 
-def _with_prefixes(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _with_prefixes(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{member_name(i)}/{name}": value for i, one in enumerate(values) for name, value in one.items()}
 
 

@@ -39,7 +39,8 @@ from .fused_program import (
     program_of,
     why_not,
 )
-from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics, UnitCounts
+from .unit_counts import counted_layers
 
 FusedTable = _core.TableFloat | _core.TableDouble
 
@@ -85,12 +86,13 @@ class FusedEngine(SingleEngine):
         self._most_dropout = max([op.p for op in program.ops], default=0.0)
         moved = [place for op in program.ops for place in (op.mean, op.var) if place != _core.NONE]
         self._moving = [name for place, name in enumerate(spec.buffers) if place in moved]
+        self._counted = {name: units for name, (_, units) in counted_layers(spec).items()}
         self._places = {"parameters": _places(spec.parameters), "buffers": _places(spec.buffers)}
         self.load(self.first_state(init, self.dtype))
 
     # The protocol
 
-    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array, count_units: bool = False) -> Chunk:
         order.check(rate=rate, decay=decay, dropout=dropout)
         order = replace(order, rows=row_numbers(order.rows))
         rates = np.ascontiguousarray(rate, dtype=np.float64) * self._rate_factor
@@ -98,14 +100,16 @@ class FusedEngine(SingleEngine):
         self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)
         taken, norms = [np.zeros(0)], [np.zeros(0)]
         bad, finite, statistics = None, True, list[StepStatistics]()
+        counts = np.zeros(2 * sum(self._counted.values()) if count_units else 0, dtype=np.int64)
         first = 0
         for part in self._parts(order):
             table, rows, ids = self._training(part)
             steps = slice(first, first + part.steps)
             before = self._core.step
-            loss, norm, bad, finite, recorded = self._core.run(
-                table, rows, ids, part.batch, part.epoch, rates[steps], decays[steps], factors[steps]
+            loss, norm, bad, finite, recorded, counted = self._core.run(
+                table, rows, ids, part.batch, part.epoch, rates[steps], decays[steps], factors[steps], count_units
             )
+            counts += counted
             statistics += self._statistics(recorded, before, first)
             taken.append(loss)
             norms.append(norm)
@@ -114,7 +118,13 @@ class FusedEngine(SingleEngine):
                 break
             first += part.steps
         loss, norm = np.concatenate(taken), np.concatenate(norms)
-        return Chunk(loss=loss, gradient_norm=norm, bad=bad, finite=finite, statistics=statistics)
+        units = self._units(len(order.rows), counts) if count_units else {}
+        return Chunk(loss=loss, gradient_norm=norm, bad=bad, finite=finite, statistics=statistics, units=units)
+
+    def _units(self, rows: int, counts: NDArray[np.int64]) -> dict[str, UnitCounts]:
+        """Return the counts by layer. The core counts the inactive rows of all units of a layer, then the flat rows."""
+        parts = np.split(counts, np.cumsum([2 * units for units in self._counted.values()], dtype=np.int64))
+        return {name: UnitCounts(rows, *part.reshape(2, -1)) for name, part in zip(self._counted, parts, strict=False)}
 
     def _statistics(self, recorded: NDArray[np.float64], step: int, first: int) -> list[StepStatistics]:
         """Return the statistics of recorded steps. `step` steps ran before; positions in the chunk start at `first`."""

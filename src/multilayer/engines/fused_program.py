@@ -32,6 +32,7 @@ from ..nn.layers import Inputs, Layer, named
 from ..nn.layers.columns import code_refused
 from ..spec import Spec
 from .protocol import Settings
+from .unit_counts import counted_range
 
 T = TypeVar("T")
 Codes = NDArray[np.int64]
@@ -55,7 +56,11 @@ def why_not(spec: Spec, loss: str | None = None, optimizer: str | None = None) -
 
 def operations_of(spec: Spec) -> _core.Program:
     """Return the network without loss and optimizer, for prediction."""
-    writer = _Writer(spec)
+    return _program(spec, counts_units=False)
+
+
+def _program(spec: Spec, *, counts_units: bool) -> _core.Program:
+    writer = _Writer(spec, counts_units=counts_units)
     writer.write(spec.layers, spec.inputs if spec.inputs.categories else spec.inputs.numeric, "")
     return _made(
         _core.Program,
@@ -69,7 +74,7 @@ def operations_of(spec: Spec) -> _core.Program:
 
 def program_of(spec: Spec, settings: Settings) -> _core.Program:
     """Return the network with its loss, optimizer and settings. `why_not` must be None for it."""
-    program = operations_of(spec)
+    program = _program(spec, counts_units=True)
     program.parameters = [
         _made(
             _core.Parameter,
@@ -127,8 +132,9 @@ def _has_kernel(layer: Layer) -> bool:
 class _Writer:
     """Writes an operation for each layer that has an effect, in the order in which they run."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, *, counts_units: bool) -> None:
         self.ops: list[_core.Op] = []
+        self.counts_units = counts_units
         self.tensor_names = spec.tensor_names
         self.parameters = {name: i for i, name in enumerate(spec.parameters)}
         self.buffers = {name: i for i, name in enumerate(spec.buffers)}
@@ -169,7 +175,9 @@ def _function(function: ActivationFunction) -> dict[str, Any]:
 
 def _activation(writer: _Writer, layer: L.Activation, d: int) -> dict[str, Any]:
     learned = "".join(layer.function.learned)  # functions with a kernel have at most one learned parameter
-    return {**_function(layer.function), "learned": writer.parameter(learned), "blend": writer.parameter("blend")}
+    found = {**_function(layer.function), "learned": writer.parameter(learned), "blend": writer.parameter("blend")}
+    counted = counted_range(layer.function) if writer.counts_units else None
+    return found if counted is None else {**found, "counted": _made(_core.CountedRange, **vars(counted))}
 
 
 def _batch_norm(writer: _Writer, layer: L.BatchNorm, d: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ..nn.layers import Pass
 from ..nn.layers.base import Array, backward_through, forward_through
 from ..spec import Spec
 from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics
+from .unit_counts import UnitCounter
 
 
 class NumpyEngine(SingleEngine):
@@ -33,13 +34,14 @@ class NumpyEngine(SingleEngine):
         self.dtype = dtype
         self._state = self.first_state(init, dtype)
 
-    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array, count_units: bool = False) -> Chunk:
         order.check(rate=rate, decay=decay, dropout=dropout)
         taken: list[float] = []
         norms: list[float] = []
         statistics: list[StepStatistics] = []
+        counter = UnitCounter(self.spec) if count_units else None
         for i, rows in enumerate(order.batches()):
-            found = self.gradients(rows, epoch=order.epoch, dropout=float(dropout[i]))
+            found = self._gradients(rows, order.epoch, float(dropout[i]), counter)
             norm = _norm(found.gradients)
             taken.append(found.loss)
             norms.append(norm)
@@ -53,7 +55,13 @@ class NumpyEngine(SingleEngine):
                 )
                 statistics.append(StepStatistics(place=i, gradients=gradients, parameters=parameters))
         finite = all(np.isfinite(p).all() for p in self._state.parameters.values())
-        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), finite=finite, statistics=statistics)
+        return Chunk(
+            loss=np.array(taken),
+            gradient_norm=np.array(norms),
+            finite=finite,
+            statistics=statistics,
+            units={} if counter is None else counter.found(len(order.rows)),
+        )
 
     def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
         state, settings = self._state, self.settings
@@ -97,8 +105,11 @@ class NumpyEngine(SingleEngine):
         state.check(self.spec, self.optimizer, averaged=self.settings.average is not None)
         self._state = state.copy()
 
-    @np.errstate(over="ignore", invalid="ignore")  # `run` checks for values that are not finite
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
+        return self._gradients(rows, epoch, dropout, None)
+
+    @np.errstate(over="ignore", invalid="ignore")  # `run` checks for values that are not finite
+    def _gradients(self, rows: Rows, epoch: int, dropout: float, counter: UnitCounter | None) -> Gradients:
         tensors = self._tensors(self._state.parameters)
         parts = iter(range(1 << 24))
 
@@ -108,7 +119,7 @@ class NumpyEngine(SingleEngine):
             )
             return (mask / (1 - p * dropout)).astype(self.dtype)
 
-        run = self._pass(training=True, keep=keep)
+        run = self._pass(training=True, keep=keep, watch=None if counter is None else counter.watch)
         batch = self.data.take(rows, epoch=epoch)
         z, caches = forward_through(self.spec.layers, self._inputs(batch), tensors, run)  # (B, C)
         y = batch.y

@@ -122,6 +122,20 @@ class StepStatistics:
     parameters: dict[str, float]
 
 
+@dataclass(frozen=True, eq=False)
+class UnitCounts:
+    """For each unit of an activation layer, the number of rows of some steps with z in a range (unit_counts.py)."""
+
+    rows: int
+    inactive: NDArray[np.int64]
+    """Rows for which f′(z) is exactly 0, because f can die."""
+    flat: NDArray[np.int64]
+    """Rows for which z is beyond a saturation point."""
+
+    def __add__(self, other: UnitCounts) -> UnitCounts:
+        return UnitCounts(self.rows + other.rows, self.inactive + other.inactive, self.flat + other.flat)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chunk:
     """Results of consecutive steps: the loss before each update, and the gradient norm before clipping.
@@ -136,6 +150,8 @@ class Chunk:
     bad: int | None = None
     finite: bool = True
     statistics: Sequence[StepStatistics] = ()
+    units: Mapping[str, UnitCounts] = field(default_factory=dict[str, UnitCounts])
+    """Counts over all steps by the name of the activation layer, such as `residual1.relu1` or `member2/relu1`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -181,11 +197,11 @@ class Engine(Protocol):
         """Return the row numbers of the data for the rows, or positions, of an `Order`."""
         ...
 
-    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array, count_units: bool = False) -> Chunk:
         """Run `order.steps` steps.
 
         `rate`, `decay` and `dropout` have one value per step: the learning rate, the decoupled weight decay and a
-        factor on the dropout of the spec.
+        factor on the dropout of the spec. `count_units` fills `Chunk.units`; it changes no other result.
         """
         ...
 

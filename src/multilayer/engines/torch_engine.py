@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ..core import named_options, random
 from ..core.dtypes import TRAINED
@@ -39,8 +42,20 @@ from ..pytorch.losses import forward as loss_forward
 from ..pytorch.model import Model, fill
 from ..spec import Spec
 from ..spec.initialization import initialise
-from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics, check_data, dropout_layers
+from .protocol import (
+    Chunk,
+    Gradients,
+    Order,
+    Settings,
+    SingleEngine,
+    State,
+    StepStatistics,
+    UnitCounts,
+    check_data,
+    dropout_layers,
+)
 from .torch_update import Updater, foreach
+from .unit_counts import CountedRange, counted_layers
 
 Inputs = tuple[Tensor, ...]
 
@@ -117,13 +132,18 @@ class TorchEngine(SingleEngine):
         if self._autocast:
             found.append("forward and backward in bfloat16; parameters and predictions in float32")
         if self._call is not self.model:
-            found.append("compiled: numbers agree with the uncompiled engine to rounding")
+            found.append("compiled: numbers agree with the uncompiled engine to rounding, and units are not counted")
         return (*found, *self.data.notes)
 
     # The protocol
 
-    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array, count_units: bool = False) -> Chunk:
         order.check(rate=rate, decay=decay, dropout=dropout)
+        if count_units:
+            with self._counting() as counts:
+                chunk = self.run(order, rate=rate, decay=decay, dropout=dropout)
+            rows = len(order.rows)
+            return replace(chunk, units={name: UnitCounts(rows, *n.cpu().numpy()) for name, n in counts.items()})
         self.model.train()
         taken: list[float] = []
         norms: list[float] = []
@@ -247,6 +267,23 @@ class TorchEngine(SingleEngine):
     def _precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
 
+    # Counts of units
+
+    @contextmanager
+    def _counting(self) -> Generator[dict[str, Tensor]]:
+        """Count the units of each forward pass in tensors (2, units) by layer. A compiled model is not counted."""
+        counts: dict[str, Tensor] = {}
+        hooks: list[RemovableHandle] = []
+        for name, (counted, units) in counted_layers(self.spec).items() if self._call is self.model else ():
+            counts[name] = torch.zeros(2, units, dtype=torch.int64, device=self.device)
+            module = self.model.get_submodule(name)
+            hooks.append(module.register_forward_pre_hook(partial(_count, counted, counts[name])))
+        try:
+            yield counts
+        finally:
+            for hook in hooks:
+                hook.remove()
+
     # Dropout
 
     def _hook_dropout(self, compiled: bool) -> None:
@@ -270,6 +307,13 @@ class TorchEngine(SingleEngine):
         generator.manual_seed(random.derive(batch, part))
         mask = torch.empty(len(self._rows), d, dtype=self._dtype, device=self.device)
         return mask.bernoulli_(1 - p, generator=generator).mul_(1 / (1 - p))
+
+
+@torch.no_grad()
+def _count(counted: CountedRange, counts: Tensor, module: nn.Module, inputs: tuple[Tensor]) -> None:
+    z = inputs[0].detach()
+    z = z.float() if z.dtype == torch.bfloat16 else z  # the bounds are exact in float32
+    counts += torch.stack([counted.inactive(z).sum(0), counted.flat(z).sum(0)])
 
 
 def choose_device(text: str) -> torch.device:

@@ -7,6 +7,7 @@
     gain              1/√E f(z)², z ~ N(0, 1)
     gain_backward     1/√E f′(z)²
     saturates         the points beyond which |f′| stays below 1 % of its maximum and goes to 0
+    dead_range        the points from which on f′ is exactly 0, if f can die
 
 A weight variance of gain²/n_in keeps E a² constant from layer to layer (He et al. 2015, for any f).
 
@@ -104,6 +105,41 @@ def saturates(fn: ActivationFunction, learned: Learned | None = None) -> tuple[f
             else:
                 outer = middle
         return sign * outer + 0.0  # without a negative zero
+
+    return end(-1.0), end(1.0)
+
+
+def dead_range(fn: ActivationFunction) -> tuple[float | None, float | None]:
+    """Return (low, high) such that f′ is exactly 0 for z ≤ low and for z ≥ high. None if a side has no such point.
+
+    Only a function that can die has a range. For the step function, which is flat everywhere, it is (∞, −∞).
+
+    >>> from multilayer.nn import activations
+    >>> [dead_range(activations.get(name)) for name in ("relu", "hard_tanh", "tanh")]
+    [(0.0, None), (-1.0, 1.0), (None, None)]
+    """
+    if not fn.dies:
+        return None, None
+    df, grid = _line(fn, fn.df, None), _grid(fn)
+
+    def end(sign: float) -> float | None:
+        inward = np.sort(-sign * grid) * -sign  # from the far end on
+        alive = np.flatnonzero(df(inward) != 0)
+        if not len(alive):
+            return -sign * math.inf
+        first = int(alive[0])
+        if first == 0:
+            return None
+        outer, inner = float(inward[first - 1]), float(inward[first])
+        for _ in range(1100):  # until they are neighbours, also near 0
+            middle = (outer + inner) / 2
+            if middle in (outer, inner):
+                break
+            if df(np.array(middle)) == 0:
+                outer = middle
+            else:
+                inner = middle
+        return outer + 0.0  # without a negative zero
 
     return end(-1.0), end(1.0)
 

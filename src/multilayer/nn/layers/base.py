@@ -136,6 +136,10 @@ class Pass:
     keep: Callable[[int, float], Array] | None = None
     updates: dict[str, Array] = dataclass_field(default_factory=dict[str, Array])
     """New values of buffers by name. A container adds its name as a prefix."""
+    watch: Callable[[str, Layer, Any], None] | None = None
+    """Called before each layer with its name in the network, the layer and its input."""
+    inside: str = ""
+    """Names of the containers around the current layer, such as `residual1.`."""
 
 
 @dataclass(frozen=True)
@@ -301,8 +305,12 @@ def forward_through(layers: Iterable[Layer], x: Array, p: Tensors, run: Pass) ->
     """Return the outputs of a sequence of layers, and their caches. `p` holds tensors by `layer.tensor`."""
     caches: list[Any] = []
     for name, layer in named(layers):
+        if run.watch is not None:
+            run.watch(run.inside + name, layer, x)
         outer, run.updates = run.updates, {}
+        around, run.inside = run.inside, f"{run.inside}{name}."
         x, cache = layer.forward(x, part_of(p, name), run)
+        run.inside = around
         run.updates = outer | {f"{name}.{key}": value for key, value in run.updates.items()}
         caches.append(cache)
     return x, caches
