@@ -62,7 +62,7 @@ def cost(
         str | None,
         option(
             "--optimizer",
-            text=f"{listed(OPTIMIZERS)}.",
+            text=f"Optimizer: {listed(OPTIMIZERS)}.",
             metavar="NAME",
             panel=_STEP,
             default=_of_run("optimizer"),
@@ -73,7 +73,8 @@ def cost(
         str,
         option(
             "--loss",
-            text=f"{listed(LOSSES)}. auto is the loss of a trained model, or mse for one output, or cross_entropy.",
+            text=f"Loss: {listed(LOSSES)}. auto is the loss of a trained model; for a network, it is mse with one "
+            "output, otherwise cross_entropy.",
             metavar="NAME",
             panel=_STEP,
             default=True,
@@ -95,7 +96,7 @@ def cost(
         str | None,
         option(
             "--dtype",
-            text=f"{listed(DTYPES)}.",
+            text=f"Number format: {listed(DTYPES)}.",
             metavar="NAME",
             panel=_STEP,
             default=_of_run("dtype"),
@@ -110,7 +111,7 @@ def cost(
         str,
         option(
             "--convention",
-            text="actual counts the operations that a step runs, textbook those of textbook formulas.",
+            text="Convention: actual counts what a step computes, textbook follows the textbook formulas.",
             metavar="NAME",
             panel=_STEP,
             default=True,
@@ -128,7 +129,7 @@ def cost(
         str | None,
         option(
             "--flops",
-            text="Find the widest and the deepest network within 1e9 FLOPs per step.",
+            text="Find the widest and the deepest network within N FLOPs per step, such as 1e9.",
             metavar="N",
             panel=_ASK,
         ),
@@ -137,7 +138,7 @@ def cost(
         str | None,
         option(
             "--parameters",
-            text="Find the widest and the deepest network within 10M parameters.",
+            text="Find the widest and the deepest network within N parameters, such as 10M.",
             metavar="N",
             panel=_ASK,
         ),
@@ -147,7 +148,12 @@ def cost(
     ] = None,
     sweep: Annotated[
         str | None,
-        option("--sweep", text="Vary batch=1..4096 or width=16..1024.", metavar="RANGE", panel=_ASK),
+        option(
+            "--sweep",
+            text="Compute the cost over a range: batch=1..4096 or width=16..1024.",
+            metavar="RANGE",
+            panel=_ASK,
+        ),
     ] = None,
     plot: Annotated[
         Path | None,

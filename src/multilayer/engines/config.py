@@ -41,7 +41,7 @@ class EngineConfig(SharedConfig):
         None, "Number of threads; auto is 1 if steps are small, otherwise one per core.", auto=True
     )
     statistics_every: int | None = described(
-        None, "Steps between events with the norm of every parameter and its gradient. By default, none."
+        None, "Steps between events with the norm of every parameter and its gradient."
     )
 
     def __post_init__(self) -> None:

@@ -84,7 +84,7 @@ class Config(DataConfig, EngineConfig):
     epochs: int | None = described(
         None, f"Passes over the training rows; auto chooses about {STEPS:,} steps.", auto=True
     )
-    epoch_rows: int | None = described(None, "Rows per epoch; each epoch samples different rows. By default, all rows.")
+    epoch_rows: int | None = described(None, "Rows per epoch, sampled for each epoch; none uses all rows.")
     metric: str = described(
         "loss",
         "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto uses the default of the task.",
