@@ -203,6 +203,7 @@ class FindingEvent(Event):
 
     event: ClassVar[str] = "finding"
     finding: dict[str, Any]
+    """The finding, with the keys above."""
 
 
 @dataclass(frozen=True, kw_only=True)
