@@ -1,4 +1,6 @@
 // The data of a report, as `multilayer.pages.report.report` returns it. Missing values are null.
+import type { Finding } from '../shared/finding.ts'
+
 export type MaybeNumber = number | null
 
 export interface Sentence {
@@ -227,7 +229,8 @@ export interface Report {
     rows: MaybeNumber
     versions: Record<string, string>
   }
-  verdict: { sentences: Sentence[]; tries: string[] }
+  verdict: { sentences: Sentence[]; tries: { text: string; command: string }[] }
+  findings: Finding[]
   curves: Curves
   evaluation: Evaluation | null
   network: Network

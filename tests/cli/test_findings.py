@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,23 @@ def test_the_place_and_the_numbers_of_a_finding() -> None:
     assert ["share of the FLOPs of a step", "40 %"] in described(DEAD.to_dict())["numbers"]
     one = Finding(kind="saturated_units", severity="warning", message="", where=Place(layer="tanh1", units=(3,)))
     assert described(one.to_dict())["place"] == ["tanh1", "1 unit"]
+
+
+def test_findings_of_one_kind_are_printed_together() -> None:
+    members = [replace(SATURATED, where=replace(SATURATED.where, member=i)).to_dict() for i in range(1, 6)]
+    members[3]["severity"] = "error"
+    lines = [line.plain for line in finding_lines([members[0], LEAKAGE.to_dict(), *members[1:]])]
+    assert lines == [
+        "error: Saturated units (5 findings)",
+        "  member 1: 12 of 16 units of sigmoid2 are saturated.",
+        "  member 2: 12 of 16 units of sigmoid2 are saturated.",
+        "  member 3: 12 of 16 units of sigmoid2 are saturated.",
+        "  and 2 similar findings",
+        "  remedy: Use tanh instead of sigmoid.",
+        "error: Target leakage (column 'discharge date')",
+        "  Column 'discharge date' alone predicts the target with an accuracy of 99.8 %.",
+        "  remedy: Drop the column 'discharge date' if it is not known when the model predicts.",
+    ]
 
 
 def test_control_characters_of_columns_are_escaped_in_a_terminal(tmp_path: Path) -> None:

@@ -41,7 +41,10 @@ for (const one of job.pages) {
     while (await collapsed.count()) await collapsed.first().click()
   }
   if (one.keys) for (const key of one.keys) await page.keyboard.press(key)
-  if (one.press) await page.locator(one.press).first().click()
+  if (one.press) {
+    await page.locator(one.press).first().click()
+    await page.waitForTimeout(100)
+  }
   Object.assign(
     result,
     await view.evaluate(() => ({
@@ -53,6 +56,7 @@ for (const one of job.pages) {
       foreign: document.querySelectorAll('iframe, object, embed, base, form, img, a, link[rel=stylesheet], main script').length,
       handlers: [...document.querySelectorAll('*')].filter((e) => [...e.attributes].some((a) => /^on|^style$/i.test(a.name))).length,
       focus: document.activeElement?.tagName ?? '',
+      selected: String(getSelection()),
       named: [...document.querySelectorAll('svg[role=img], canvas')].every((e) => e.getAttribute('aria-label')),
       figures: document.querySelectorAll('svg[role=img]').length,
     })),

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,12 @@ import numpy as np
 import pytest
 
 import multilayer as ml
+from multilayer.diagnostics import Finding, Place, Remedy
 from multilayer.pages.report import report as web
+from multilayer.pages.report.faults import described_findings, remedies
 from multilayer.pages.report.live import watching
+from multilayer.runs.events import Event
+from support.findings import DEAD, LEAKAGE, NOISE, OVERFITTING, RATE_TOO_HIGH, SATURATED, Adds, event_of
 from support.payloads import PAYLOADS
 
 ROOT = Path(__file__).parents[2]
@@ -51,11 +56,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ml.fit(None, "diabetes", optimizer="sgd", learning_rate=1e30, schedule="constant", run=root / "diverged", **FAST)
     ml.fit(None, "diabetes", epochs=6, run=root / "squares", **FAST)
     ml.fit(None, "diabetes", epochs=6, loss="mae", run=root / "sizes", **FAST)
+    members = [replace(SATURATED, where=replace(SATURATED.where, member=i)) for i in range(1, 6)]
+    observer = Adds(RATE_TOO_HIGH, DEAD, *members, LEAKAGE, NOISE, OVERFITTING)
+    ml.fit(None, "digits", epochs=2, run=root / "findings", observers=[observer], **FAST)
     losses = [web.report(root / name) for name in ("squares", "sizes")]
     (root / "losses.html").write_text(web.html(losses))
     compared = web.html([web.report(root / "digits"), web.report(root / "binary"), web.report(root / "numbers")])
     (root / "compare.html").write_text(compared)
-    names = ("digits", "numbers", "labels", "binary", "diverged")
+    names = ("digits", "numbers", "labels", "binary", "diverged", "findings")
     return {name: root / name / "report.html" for name in names} | {
         name: root / f"{name}.html" for name in ("compare", "losses")
     }
@@ -95,6 +103,31 @@ def test_the_page_has_the_numbers_of_the_report(runs: dict[str, Path]) -> None:
             assert shown in text, (name, metric["name"])
         assert f"{report['cost']['parameters']:,}" in text
         assert str(report["network"]["network"]) in text
+
+
+def test_the_page_shows_the_findings_and_their_remedies(runs: dict[str, Path]) -> None:
+    (found,) = look({"url": runs["findings"].as_uri(), "open": True})
+    assert found["errors"] == []
+    text = " ".join(found["text"].partition("Verdict")[2].partition("Training")[0].split())
+    findings, _, tries = text.partition("What to try")
+    for finding in (RATE_TOO_HIGH, DEAD, SATURATED, LEAKAGE, NOISE, OVERFITTING):
+        assert finding.message in findings, finding.kind
+        assert finding.remedies[0].text in tries, finding.kind
+        assert finding.remedies[0].command in tries, finding.kind
+        assert tries.count(finding.remedies[0].text) == 1, finding.kind
+    assert "error: Learning rate too high since epoch 2" in findings
+    assert "warning: Dead units relu1 40 of 64 units since epoch 3" in findings
+    assert "share of the FLOPs of a step 40 % units, counted from 0 0–39" in findings
+    assert findings.count("sigmoid2 member") == 5
+    assert "column 'discharge date'" in findings
+    assert "Copy the command mlp train" not in tries  # the button follows the command
+    assert tries.count("Copy the command") == 3
+
+
+def test_the_copy_button_selects_or_copies_the_command(runs: dict[str, Path]) -> None:
+    (found,) = look({"url": runs["findings"].as_uri(), "press": "[aria-labelledby=verdict] ol button"})
+    command = RATE_TOO_HIGH.remedies[0].command
+    assert "Copied" in found["text"] or found["selected"] == command
 
 
 def test_keyboard_navigation_printing_and_selecting_a_run(runs: dict[str, Path]) -> None:
@@ -141,6 +174,8 @@ def test_no_script_in_the_data_runs(tmp_path: Path, tried: Any) -> None:
         path = tmp_path / f"<img src=x onerror=window.hit60=1> {name}"
         ml.fit(None, table, target=target, epochs=1, run=path, **FAST)
         found = web.report(path)
+        found["findings"] = described_findings(hostile_finding(payload) for payload in PAYLOADS)
+        found["verdict"]["tries"] = remedies(found["findings"])
         named = [{**found, "name": payload} for payload in PAYLOADS]
         page = tmp_path / f"{name}.html"
         page.write_text(web.html(named), encoding="utf-8")
@@ -159,6 +194,13 @@ def test_no_script_in_the_data_runs(tmp_path: Path, tried: Any) -> None:
     tried("R10: script payloads in every text of a report", 5 * len(PAYLOADS))
 
 
+def hostile_finding(text: str) -> Event:
+    remedy = Remedy(text=text, command=text)
+    where = Place(layer=text, column=text)
+    finding = Finding(kind=text, severity="error", message=text, where=where, evidence={text: 1.0}, remedies=(remedy,))
+    return event_of(finding)
+
+
 @pytest.mark.parametrize("epochs", [1, 4000])
 def test_a_live_report_follows_a_run_and_ends_complete(tmp_path: Path, epochs: int) -> None:
     """The live page follows the log and shows the complete report at the end, also if the run ends before the browser
@@ -168,7 +210,7 @@ def test_a_live_report_follows_a_run_and_ends_complete(tmp_path: Path, epochs: i
 
     def browse(url: str) -> bool:
         def wait() -> None:
-            opened.extend(look({"url": url, "wait": ["The worst rows", "\nended\n"]}))
+            opened.extend(look({"url": url, "wait": ["Dead units", "The worst rows", "\nended\n"]}))
 
         threads.append(threading.Thread(target=wait))
         threads[0].start()
@@ -176,7 +218,7 @@ def test_a_live_report_follows_a_run_and_ends_complete(tmp_path: Path, epochs: i
 
     messages: list[str] = []
     with watching(tmp_path / "run", say=messages.append, open_page=browse):
-        ml.fit(None, "digits", epochs=epochs, time_limit=8.0, run=tmp_path / "run", **FAST)
+        ml.fit(None, "digits", epochs=epochs, time_limit=8.0, run=tmp_path / "run", observers=[Adds(DEAD)], **FAST)
     threads[0].join(timeout=120)
     (found,) = opened
     assert messages[0].startswith("live: http://127.0.0.1:")

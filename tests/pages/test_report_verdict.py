@@ -27,7 +27,7 @@ def sentences(metric: Any, validation: tuple[float, ...] = (1.0, 0.9, 0.9, 0.9, 
     epochs = [{"epoch": i, "validation": value, "loss": value} for i, value in enumerate(validation, 1)]
     run = {"status": "finished", "epochs": len(epochs)}
     found = verdict({"evaluation": evaluation, "run": run, "curves": {"epochs": epochs, "marks": []}})
-    return " ".join(one["text"] for one in found["sentences"]) + " " + " ".join(found["tries"])
+    return " ".join(one["text"] for one in found["sentences"]) + " " + " ".join(one["text"] for one in found["tries"])
 
 
 def test_the_sentences_for_each_quality_and_fit() -> None:

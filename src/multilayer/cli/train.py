@@ -273,13 +273,12 @@ def watched(folder: Path) -> AbstractContextManager[None]:
 
 def print_result(done: Run, *, quiet: bool, as_json: bool) -> None:
     """Print the metrics, the cost and the files of a run. Exit with 1 if it diverged, with 128 + n after signal n."""
-    from ..diagnostics.display import print_findings
-    from ..runs.events import FindingEvent
+    from ..diagnostics.display import findings_in, print_findings
 
     if not as_json:
         out = console()
         if quiet:  # otherwise, the progress display has printed them
-            print_findings(out, [event.finding for event in done.log if isinstance(event, FindingEvent)])
+            print_findings(out, findings_in(done.log))
         for line in _summary(done, quiet=quiet):
             out.print(printable(line), soft_wrap=True)
     if done.signal is not None:

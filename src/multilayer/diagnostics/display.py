@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.formatting import count, number, percent
 from ..errors import printable
+from ..runs.events import Event, FindingEvent, effective
 from .findings import MOST_LISTED, TITLES
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 """Colors of the severities in a terminal."""
 
+MOST_PRINTED = 3
+"""Largest number of findings of one kind whose messages a terminal shows."""
 INDENT = "  "
 
 EVIDENCE = {
@@ -55,16 +58,24 @@ EVIDENCE = {
 }
 """Measured numbers in plain words. Other names are shown with spaces."""
 
+UNITS = {"dead_units": "dead", "saturated_units": "saturated", "symmetric_units": "identical"}
+"""Adjectives for units with a fault."""
+
 _SHARES = frozenset({"share", "flops_share", "rises", "movement", "fall", "late_fall"})
 _OF_PLACE = frozenset({"units", "of"})
 """Evidence that is shown as part of the place."""
 
 
+def findings_in(log: Iterable[Event]) -> list[dict[str, Any]]:
+    """Return the findings of a log without superseded events."""
+    return [event.finding for event in effective(log) if isinstance(event, FindingEvent)]
+
+
 def described(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return the finding with the texts that displays show.
 
-    `title` is the kind in plain words, `place` is a list such as layer, units and epoch, and `numbers` is the evidence
-    as names and values.
+    `title` is the kind in plain words, `place` is a list such as layer, units and epoch, `units` is the part about
+    units, `unit` is an adjective for one of them, and `numbers` is the evidence as names and values.
 
     Examples
     --------
@@ -79,10 +90,12 @@ def described(finding: Mapping[str, Any]) -> dict[str, Any]:
         **finding,
         "title": title(finding["kind"]),
         "place": place(finding),
+        "units": _units(finding),
+        "unit": UNITS.get(finding["kind"], ""),
         "numbers": [
             [EVIDENCE.get(name) or name.replace("_", " "), _value(name, value)]
             for name, value in finding["evidence"].items()
-            if name not in _OF_PLACE
+            if name not in _OF_PLACE and not (name == "share" and "of" in finding["evidence"])
         ],
     }
 
@@ -94,12 +107,10 @@ def title(kind: str) -> str:
 
 def place(finding: Mapping[str, Any]) -> list[str]:
     """Return where a fault is: layer, ensemble member, units, column, rows and epoch, as far as they apply."""
-    where, evidence = finding["where"], finding["evidence"]
+    where, units = finding["where"], _units(finding)
     parts = [str(where["layer"])] if "layer" in where else []
     parts += [f"member {where['member']}"] if "member" in where else []
-    if where.get("units"):
-        n = int(evidence.get("units", len(where["units"])))
-        parts.append(f"{n:,} of {count(int(evidence['of']), 'unit')}" if "of" in evidence else count(n, "unit"))
+    parts += [units] if units else []
     parts += [f"column {where['column']!r}"] if "column" in where else []
     if where.get("rows"):
         n = len(where["rows"])
@@ -107,8 +118,17 @@ def place(finding: Mapping[str, Any]) -> list[str]:
     return parts + ([f"since epoch {where['epoch']:,}"] if "epoch" in where else [])
 
 
+def _units(finding: Mapping[str, Any]) -> str:
+    """Return the number of units that have the fault, such as "40 of 64 units"."""
+    units, evidence = finding["where"].get("units"), finding["evidence"]
+    if not units:
+        return ""
+    n = int(evidence.get("units", len(units)))
+    return f"{n:,} of {count(int(evidence['of']), 'unit')}" if "of" in evidence else count(n, "unit")
+
+
 def finding_lines(findings: Sequence[Mapping[str, Any]]) -> list[Text]:
-    """Return the findings as lines for a terminal: severity and title, message, remedy and command.
+    """Return the findings as lines for a terminal, by kind: severity and title, messages, remedy and command.
 
     Examples
     --------
@@ -122,21 +142,38 @@ def finding_lines(findings: Sequence[Mapping[str, Any]]) -> list[Text]:
       remedy: Lower the learning rate.
         mlp train iris --learning-rate 0.001
     """
-    return [line for finding in findings for line in _lines(described(finding))]
+    return [line for group in _groups(findings) for line in _lines([described(finding) for finding in group])]
 
 
-def _lines(finding: Mapping[str, Any]) -> list[Text]:
+def _groups(findings: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the findings grouped by kind. Several layers or members often have the same fault."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for finding in findings:
+        groups.setdefault(finding["kind"], []).append(finding)
+    return list(groups.values())
+
+
+def _lines(group: Sequence[Mapping[str, Any]]) -> list[Text]:
     from rich.text import Text
 
-    style = STYLES.get(finding["severity"], "")
-    where = f" ({', '.join(finding['place'])})" if finding["place"] else ""
+    first = group[0]
+    severity = "error" if any(finding["severity"] == "error" for finding in group) else first["severity"]
+    where = ", ".join(first["place"]) if len(group) == 1 else f"{len(group)} findings"
     lines = [
         Text.assemble(
-            (finding["severity"], style), ": ", (printable(finding["title"]), "bold"), (printable(where), "dim")
+            (severity, STYLES.get(severity, "")),
+            ": ",
+            (printable(first["title"]), "bold"),
+            (printable(f" ({where})" if where else ""), "dim"),
         )
     ]
-    lines.append(Text(f"{INDENT}{printable(finding['message'])}"))
-    for remedy in finding["remedies"][:1]:
+    for finding in group[:MOST_PRINTED]:
+        member = finding["where"].get("member")
+        of_member = f"member {member}: " if member is not None and len(group) > 1 else ""
+        lines.append(Text(f"{INDENT}{of_member}{printable(finding['message'])}"))
+    if len(group) > MOST_PRINTED:
+        lines.append(Text(f"{INDENT}and {count(len(group) - MOST_PRINTED, 'similar finding')}"))
+    for remedy in first["remedies"][:1]:
         lines.append(Text.assemble(INDENT, ("remedy", "green"), ": ", printable(remedy["text"])))
         if remedy["command"]:
             lines.append(Text(f"{2 * INDENT}{printable(remedy['command'])}", style="cyan", no_wrap=True))

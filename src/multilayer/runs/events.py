@@ -194,12 +194,7 @@ class Notice(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class FindingEvent(Event):
-    """A fault that was found in training, emitted before `end`.
-
-    `finding` has the keys `kind`, `severity` (info, warning or error), `message`, `where` (layer, units, epoch, member,
-    column or rows, only what applies), `evidence` (numbers by name), `remedy` (text and command of the best remedy, or
-    null) and `remedies` (all remedies, the best first).
-    """
+    """A fault that was found in training, emitted before `end`."""
 
     event: ClassVar[str] = "finding"
     finding: dict[str, Any]

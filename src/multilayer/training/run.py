@@ -27,7 +27,7 @@ from ..core import atomic_files
 from ..core.formatting import clock, count, number
 from ..data.targets import Class
 from ..diagnostics import Diagnosis, Finding, diagnose
-from ..diagnostics.display import html_table
+from ..diagnostics.display import findings_in, html_table
 from ..diagnostics.history import History
 from ..diagnostics.rows import Samples
 from ..engines import State
@@ -170,8 +170,7 @@ class Run:
             lines["result"] = f"{end.status} after {count(end.epoch, 'epoch')} in {clock(end.seconds)}"
             lines |= {name: number(value) for name, value in shown(end.metrics).items()}
         rows = [f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in lines.items()]
-        findings = [event.finding for event in self.log if isinstance(event, FindingEvent)]
-        return f"<table>{''.join(rows)}</table>{html_table(findings)}"
+        return f"<table>{''.join(rows)}</table>{html_table(findings_in(self.log))}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

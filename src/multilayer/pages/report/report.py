@@ -40,7 +40,7 @@ from ...runs.events import (
 )
 from ...spec import Spec
 from .. import html as page
-from . import column_importance, data_summary, quality
+from . import column_importance, data_summary, faults, quality
 from .column_importance import SECONDS
 from .quality import number
 from .sample import Sample, of_prepared, of_source
@@ -118,6 +118,7 @@ def assemble(
     made: dict[str, Any] = {
         "name": name,
         "run": run,
+        "findings": faults.described_findings(log),
         "curves": history(log),
         "evaluation": evaluated,
         "network": {**summarize(spec).to_dict(), "outputs": spec.d_out},

@@ -4,6 +4,7 @@
                calibration, spikes and divergence
     sentences  quality compared with the baseline, fit (overfitting, too short, or neither), whether probabilities are
                calibrated, and trouble such as divergence
+    findings   faults that the diagnosis found; their remedies come first, and they replace weaker sentences (`faults`)
     causes     at most one about the fit (`fit_cause`), one about probabilities, one about stability
     remedies   one per cause; `moves` names the settings that it changes, and the direction
 
@@ -21,6 +22,7 @@ from typing import Any, Literal
 
 from ...core.formatting import count
 from ...nn import losses
+from . import faults
 
 CLEARLY = 0.1
 """Minimum skill of a model that is clearly better than the baseline."""
@@ -69,10 +71,15 @@ Sentences = list[tuple[str, str]]
 
 
 def verdict(report: dict[str, Any]) -> dict[str, Any]:
-    """Return sentences with a tone (good, fair or bad), the most important first, and remedies."""
+    """Return sentences with a tone (good, fair or bad), the most important first, and what to try.
+
+    The remedies of findings have a command. Those of the verdict name options in their text.
+    """
     found, seen = report.get("evaluation"), evidence(report)
+    findings: faults.Findings = report.get("findings", ())
+    replaced = faults.replaced_causes(findings)
     sentences: Sentences = []
-    if seen.diverged:
+    if seen.diverged and "diverged" not in replaced:
         text = "Training diverged: the loss, a gradient or a weight became too large or was not finite."
         sentences.append(("bad", text))
     if seen.status == "interrupted":
@@ -80,8 +87,9 @@ def verdict(report: dict[str, Any]) -> dict[str, Any]:
     if seen.status == "running":
         sentences.append(("fair", "This run has not ended."))
     if found is not None:
-        sentences += _quality(found, seen) + _fit(found, seen) + _trust(found, seen)
-    if seen.spikes and not seen.diverged:
+        no_fit = fit_cause(seen) in replaced or any(one["kind"] in faults.FIT for one in findings)
+        sentences += _quality(found, seen) + ([] if no_fit else _fit(found, seen)) + _trust(found, seen)
+    if seen.spikes and not seen.diverged and "spikes" not in replaced:
         sentences.append(("fair", f"The loss spiked {count(seen.spikes, 'time')} during training."))
     if not seen.held_out:
         sentences.append(("bad", "No rows were held out, so the quality on new rows is unknown."))
@@ -89,8 +97,15 @@ def verdict(report: dict[str, Any]) -> dict[str, Any]:
         sentences.append(("fair", "This run has not been evaluated yet."))
     return {
         "sentences": [{"tone": tone, "text": text} for tone, text in sentences],
-        "tries": [remedy.text for remedy in remedies(seen)],
+        "tries": [*faults.remedies(findings), *_own_remedies(seen, findings, replaced)],
     }
+
+
+def _own_remedies(seen: Evidence, findings: faults.Findings, replaced: frozenset[str]) -> list[dict[str, str]]:
+    """Return the remedies of the verdict that findings neither replace nor concern."""
+    settings = faults.changed_settings(findings, seen.parameters)
+    kept = [one for one in remedies(seen) if one.cause not in replaced and not settings & one.moves.keys()]
+    return [{"text": one.text, "command": ""} for one in kept]
 
 
 def figure(name: str, value: float) -> str:
