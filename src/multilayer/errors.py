@@ -122,7 +122,7 @@ class EventError(MultilayerError):
     >>> from multilayer.runs import events
     >>> events.from_dict({"event": "epoch end"})
     Traceback (most recent call last):
-    multilayer.errors.EventError: unknown event 'epoch end': did you mean 'epoch'? nearest of 11: ...
+    multilayer.errors.EventError: unknown event 'epoch end': did you mean 'epoch'? ...
     """
 
 

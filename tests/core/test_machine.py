@@ -27,7 +27,9 @@ BLOCK = 256
 def test_too_little_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "physical_memory", lambda: 8 << 30)
     machine.require_memory(8 << 30, "it")
-    with pytest.raises(OptionError, match=r"^it needs 1,024\.0 GiB of memory, and this machine has 8\.0 GiB$"):
+    with pytest.raises(
+        OptionError, match=r"^it needs 1,024\.0 GiB of memory, and this machine has 8\.0 GiB: use a smaller"
+    ):
         machine.require_memory(1 << 40, "it")
 
 

@@ -40,7 +40,7 @@ def test_every_row_is_on_one_side(n: int, share: float, seed: int, k: int) -> No
         assert not set(classes[train]) & set(classes[held_out])
 
 
-def test_seeds_differ_and_repeat() -> None:
+def test_a_split_depends_only_on_the_seed() -> None:
     a, b, c = (splits.holdout(100, 0.2, seed=seed)[1].tolist() for seed in (0, 0, 1))
     assert a == b != c
     assert splits.holdout(10, 0.3, seed=7)[1].tolist() == KNOWN
@@ -71,7 +71,7 @@ def test_too_few_rows_or_groups_are_rejected() -> None:
         splits.grouped(np.zeros(5, dtype=np.int64), 0.5, seed=0)
 
 
-# As `prepare` uses them
+# Splits of whole tables
 
 X = np.arange(200.0).reshape(100, 2)
 TABLE = {"t": np.arange(100) * 3 % 101, "g": [f"g{i % 10}" for i in range(100)], "a": X[:, 0], "y": np.arange(100) % 4}

@@ -154,7 +154,7 @@ def test_a_batch_with_only_zero_weights_is_refused() -> None:
     x, y = classes(60, count=2)
     model = MLPClassifier(**QUICK, class_weight={0: 0.0}).partial_fit(x, y, classes=[0, 1])
     before = model.model_.to_bytes()
-    nothing = "the array: no row has a target and a weight above 0: nothing can be learned"
+    nothing = "the array: no row has a target and a weight above 0: check the target and the weights"
     for one in (model, MLPClassifier(**QUICK, class_weight={0: 0.0})):
         with pytest.raises(DataError, match=nothing):
             one.partial_fit(x[y == 0], y[y == 0], classes=[0, 1])

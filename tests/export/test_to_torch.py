@@ -228,7 +228,7 @@ def test_build_of_a_trained_model_is_an_error_that_names_to_torch() -> None:
     for trained in (run, run.model, estimator):
         with pytest.raises(SpecError, match=r"ml\.to_torch\(model\) converts a trained model to a torch module"):
             ml.build(trained)  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match=r"got a Linear: ml\.from_torch\(module\) reads a nn\.Sequential"):
+    with pytest.raises(SpecError, match=r"got a Linear: ml\.from_torch\(module\) reads an nn\.Sequential"):
         ml.build(nn.Linear(2, 1))  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"it is built already; ml\.build\(model\.spec\)"):
         ml.build(ml.build("2-1"))  # type: ignore[arg-type]

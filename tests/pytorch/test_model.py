@@ -180,7 +180,7 @@ def test_to_torch_of_shared_parameters_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (5, "from_torch reads a nn.Sequential, got 5"),
+        (5, "from_torch reads an nn.Sequential, got 5"),
         (nn.Sequential(nn.Conv2d(1, 2, 3)), "from_torch reads nn.Sequential of .*; got Conv2d"),
         (nn.Sequential(nn.ReLU()), "at least one module with a width"),
         (nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2, elementwise_affine=False)), "needs norms with weight and bias"),

@@ -104,7 +104,7 @@ def test_findings_are_alerts_or_else_numbers() -> None:
     assert logger.logged[1:3] == [({"findings/dead_units": 1.0}, 50), ({"findings/label_noise": 1.0}, 50)]
 
 
-def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> None:
+def test_consecutive_non_finite_values_cause_one_alert() -> None:
     tracker = Recorder()
     bad, good = math.nan, 0.5
     feed(tracker, [START, *(epoch(i, validation=v) for i, v in enumerate([bad, bad, good, bad]))])

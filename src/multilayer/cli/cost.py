@@ -207,7 +207,7 @@ def cost(
     the cost of an epoch is included. If ARCH is a run, the options of its training are the defaults.
     """
     if as_json + as_csv + (html is not None) > 1:
-        raise OptionError("at most one of --json, --csv and --html may be given")
+        raise OptionError("at most one of --json, --csv and --html can be used, got several: omit the others")
     if tool is not None and tool not in TOOLS:
         raise OptionError(unknown_name("tool", tool, TOOLS))
     questions = Questions(

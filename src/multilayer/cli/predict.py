@@ -58,7 +58,7 @@ def predict(
         raise OptionError(f"--escape-formulas is for CSV, got --out {out}: omit it, or write a .csv file")
     loaded = load(model)
     if proba and not loaded.encoding.task.classifies:
-        raise OptionError(f"--proba needs a classifier, got a model for {loaded.encoding.task.kind}")
+        raise OptionError(f"--proba needs a classifier, got a model for {loaded.encoding.task.kind}: omit it")
     rows = loaded.encode(data)
     print_notes(notes_of(rows))
     table = loaded.prediction_table(rows, probabilities=proba)

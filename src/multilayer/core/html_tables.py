@@ -28,7 +28,8 @@ _STYLE = """
 
 
 def number(value: int) -> str:
-    """
+    """Return a cell with a number. Zeros are pale.
+
     >>> number(1290)
     '<td>1,290</td>'
     """

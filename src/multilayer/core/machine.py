@@ -231,7 +231,8 @@ def require_memory(needed: int, what: str) -> None:
     available = physical_memory()
     if needed > available:
         raise OptionError(
-            f"{what} needs {needed / 2**30:,.1f} GiB of memory, and this machine has {available / 2**30:,.1f} GiB"
+            f"{what} needs {needed / 2**30:,.1f} GiB of memory, and this machine has {available / 2**30:,.1f} GiB: "
+            "use a smaller network or batch, or a machine with more memory"
         )
 
 

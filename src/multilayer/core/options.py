@@ -17,7 +17,7 @@ from .formatting import listed
 
 
 def described(default: Any, text: str, *, auto: bool = False) -> Any:
-    """Describe an option. `auto` says that None lets the program choose the value."""
+    """Describe an option. With `auto`, None means that the program chooses the value."""
     return field(default=default, metadata={"help": text, "auto": auto})
 
 

@@ -133,7 +133,7 @@ def account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> Accou
     rows: list[Row] = []
     B, C = named(B=batch, C=spec.d_out)
     costs = _LayerCosts(batch, textbook=convention == "textbook")
-    waiting: int = 0  # σ′ of the last linear map, for the next one: it multiplies its dA
+    waiting: int = 0  # σ′ after the last linear map. It counts with the next linear map, whose dA it multiplies
     owner = 0  # index of the row that has this σ′ if no linear map follows
     counted: set[str] = set()
     entries = iter(itertools.pairwise((*spec.entries, None)))

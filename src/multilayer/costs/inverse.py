@@ -113,7 +113,9 @@ def widest(
     _require_limit(flops, parameters)
     base = max(hidden_widths(spec), default=0)
     if not base:
-        raise OptionError(f"only a network with a hidden layer can be widened, got {str(spec)[:100]}")
+        raise OptionError(
+            f"only a network with a hidden layer can be widened, got {str(spec)[:100]}: add a hidden layer"
+        )
 
     def fits(width: int) -> bool:
         wide = with_width(spec, width)
@@ -240,7 +242,9 @@ def with_width(spec: Spec, width: int) -> Spec:
     """
     base = max(hidden_widths(spec), default=0)
     if not base:
-        raise OptionError(f"only a network with a hidden layer can be widened, got {str(spec)[:100]}")
+        raise OptionError(
+            f"only a network with a hidden layer can be widened, got {str(spec)[:100]}: add a hidden layer"
+        )
     multiple = math.lcm(*(layer.divisor for layer in _all_layers(spec.layers)))
     return _resized(spec, lambda w: multiple * max(1, (2 * w * width + base * multiple) // (2 * base * multiple)))
 
@@ -292,7 +296,9 @@ def _last_hidden(spec: Spec) -> tuple[int, int]:
     if groups and not isinstance(spec.layers[groups[-1][0]], Residual):
         groups.pop()  # the output layer
     if not groups:
-        raise OptionError(f"only a network with a hidden layer can be deepened, got {str(spec)[:100]}")
+        raise OptionError(
+            f"only a network with a hidden layer can be deepened, got {str(spec)[:100]}: add a hidden layer"
+        )
     return groups[-1]
 
 
@@ -330,7 +336,7 @@ def _largest(fits: Callable[[int], bool], *, start: int, most: int) -> int:
 
 def _require_limit(flops: int | None, parameters: int | None) -> None:
     if flops is None and parameters is None:
-        raise OptionError("a limit is needed: flops or parameters")
+        raise OptionError("a limit is needed, got none: pass flops or parameters")
 
 
 # Sweep

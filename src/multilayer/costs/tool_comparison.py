@@ -182,7 +182,7 @@ def _thop(network: _Network) -> Iterable[ToolLine]:
     why = f"GroupNorm and RMSNorm have no rule, so their parameters are not counted ({skipped:,})" if skipped else ""
     line = network.line("params", network.own() - skipped, network.spec.n_parameters, why)
     if len(network.spec.entries) == 1 and line.figure:
-        note = "in a nn.Sequential; 0 for the same module alone"
+        note = "in an nn.Sequential; 0 for the same module alone"
         line = replace(line, why=f"{line.why}, {note}")
     yield line
 

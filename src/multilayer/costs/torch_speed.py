@@ -278,7 +278,7 @@ def measure(
     """Predict and time one training step in float32 on the CPU."""
     spec = Spec.of(spec)
     if not spec.n_parameters:
-        raise SpecError(f"a training step needs parameters, and {str(spec)[:100]} has none")
+        raise SpecError(f"a training step needs parameters, and {str(spec)[:100]} has none: add a linear layer")
     if any(entry.layer.over_batch for entry in spec.entries):
         require_rows(batch)
     account = cost(spec, batch=batch, optimizer=optimizer, loss=loss)

@@ -171,7 +171,10 @@ def crop(n: float = 4) -> Step:
     def step(batch: Batch, data: Data, draws: Draws, scene: Scene) -> Batch:
         H, W, _ = _shape(scene)
         if less >= min(H, W):
-            raise OptionError(f"crop({less}) needs images with more than {less} rows and columns, got {H} × {W} pixels")
+            raise OptionError(
+                f"crop({less}) needs images with more than {less} rows and columns, got {H} × {W} pixels: "
+                "use a smaller crop"
+            )
         corner = draws.whole(2, 0, less)
         down = corner[:, :1] + np.arange(H) * (H - less) // H
         return _sampled(batch, scene, down, corner[:, 1:] + np.arange(W) * (W - less) // W)

@@ -82,7 +82,9 @@ def fit(
         if name not in inputs:
             raise DataError(f"{table.name}: {unknown_name('input column', name, inputs)}")
     if not inputs:
-        raise DataError(f"{table.name}: a table needs a column besides its target, got {', '.join(table.names)}")
+        raise DataError(
+            f"{table.name}: a table needs a column besides its target, got {', '.join(table.names)}: add a column"
+        )
     usual = [name for name in inputs if name not in declared and not _is_counter(table, name)]
     ready = _plain_scales(table, train, usual, scaling)
     fitted = [
@@ -97,7 +99,9 @@ def fit(
     if all(one.column.kind == "drop" for one in fitted):
         place = _first_to_keep([one.column for one in fitted]) if keep_constant else None
         if place is None and len(table) == 1:
-            raise DataError(f"{table.name}: training needs at least two rows, got one, so every column is constant")
+            raise DataError(
+                f"{table.name}: training needs at least two rows, got one, so every column is constant: add rows"
+            )
         if place is None:
             reasons = _describe_dropped([one.column for one in fitted])
             raise DataError(f"{table.name}: all columns were dropped, so there is nothing to learn from: {reasons}")

@@ -212,7 +212,9 @@ def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
         try:
             return _of_arrow(read_arrow_stream(data, path), name)
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{name}: cannot be read as an Arrow file: {first_line(error)}") from None
+            raise DataError(
+                f"{name}: cannot be read as an Arrow file: {first_line(error)}: check that it is complete"
+            ) from None
     if suffix in ("parquet", "feather", "npy", "npz") or "idx" in path.name:
         raise DataError(f"{name}: does not begin like a {suffix} file: check that the file is complete")
     raise DataError(f"{name}: {unknown_name('kind of file', '.' + suffix, SUFFIXES)}")

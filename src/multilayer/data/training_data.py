@@ -187,7 +187,7 @@ def make_training_data(
 
 @contextmanager
 def _named_validation() -> Generator[None]:
-    """Say in errors within this context that they are about the validation data."""
+    """Begin the message of each DataError in this context with the word validation."""
     try:
         yield
     except DataError as error:
@@ -283,8 +283,9 @@ def _usable_rows(
         keep &= weights > 0
     rows = np.flatnonzero(keep).astype(np.int64)
     if not len(rows):
-        what = "a target and a weight above 0" if weight is not None else "a target"
-        raise DataError(f"{table.name}: no row has {what}: nothing can be learned")
+        if weights is None:
+            raise DataError(f"{table.name}: no row has a target: check the target column")
+        raise DataError(f"{table.name}: no row has a target and a weight above 0: check the target and the weights")
     if len(rows) < len(table):
         table = table.take(rows)
     return table, rows, None if weights is None else weights[rows]

@@ -175,7 +175,9 @@ def _without_zero_weights(rows: Any, weight: Any) -> Any:
     if weight is None or np.all(weight):
         return rows
     if not np.any(weight):
-        raise DataError(f"{read(rows).name}: no row has a target and a weight above 0: nothing can be learned")
+        raise DataError(
+            f"{read(rows).name}: no row has a target and a weight above 0: check the target and the weights"
+        )
     x, y = rows
     return x, np.where(np.reshape(weight, (-1, *[1] * (y.ndim - 1))) > 0, y, np.nan)
 

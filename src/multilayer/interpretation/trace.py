@@ -25,7 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..core.formatting import count
-from ..errors import DataError, explain_unknown
+from ..errors import DataError, explain_unknown, unknown_name
 from ..models.trained_model import TrainedModel
 from ..nn import losses, optimizers
 from ..nn.layers import Pass
@@ -141,7 +141,7 @@ class Trace:
         for step in self.steps:
             if step.name == name:
                 return step
-        raise KeyError(f"no layer is called {name!r}, the layers are {', '.join(step.name for step in self.steps)}")
+        raise KeyError(unknown_name("layer", name, [step.name for step in self.steps]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trace as a dictionary that JSON can represent.

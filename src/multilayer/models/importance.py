@@ -94,7 +94,7 @@ def importance(rows: EvaluationRows, metric: str | None = None, *, rounds: int =
     name = usual if metric is None else metrics.fitting(metric, rows.task).name
     columns = list(places(rows.model.encoding))
     if len(rows) < 2:
-        raise DataError(f"importance needs at least two rows with a target, got {len(rows)}")
+        raise DataError(f"importance needs at least two rows with a target, got {len(rows)}: pass more rows")
     rows = rows.at_most(min(most_rows(rows.x.shape[1]), max(FEWEST_ROWS, MOST_PREDICTIONS // max(len(columns), 1))))
     value, drops = shuffled(rows, columns, name, rounds=rounds)
     means, deviations = drops.mean(0), drops.std(0)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.formatting import count
 from ..core.machine import require_memory
 from ..errors import DataError, SpecError, explain_unknown
 from ..nn import layers as L
@@ -76,11 +77,11 @@ class Model(nn.Module):
                 f"x must have {numeric} numbers per row, as the inputs of the network, got shape {tuple(x.shape)}"
             )
         if codes is not None or self.spec.inputs.categories:
-            if codes is None or not self.spec.inputs.categories:
-                raise SpecError(
-                    f"this network takes {len(self.spec.inputs.categories)} categorical columns: "
-                    "call model(x, codes) with their codes"
-                )
+            if codes is None:
+                n = count(len(self.spec.inputs.categories), "categorical column")
+                raise SpecError(f"this network takes {n}, got no codes: call model(x, codes)")
+            if not self.spec.inputs.categories:
+                raise SpecError("this network takes no categorical columns, got codes: call model(x)")
             if check and not codes.is_meta:
                 _check_codes(codes, self.spec.inputs.categories)
             x = modules[first](x, codes)
@@ -147,7 +148,7 @@ def _not_a_spec(given: Any) -> str:
     if isinstance(given, Model):
         remedy = "it is built already; ml.build(model.spec) makes a new, untrained network"
     elif isinstance(given, nn.Module):
-        remedy = "ml.from_torch(module) reads a nn.Sequential with its weights"
+        remedy = "ml.from_torch(module) reads an nn.Sequential with its weights"
     elif hasattr(given, "to_torch") or hasattr(getattr(given, "model", None), "to_torch"):
         remedy = "ml.to_torch(model) converts a trained model to a torch module with its weights"
     else:
@@ -224,7 +225,7 @@ def from_torch(module: nn.Module) -> Model:
     Spec('4-3:tanh-1')
     """
     if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise SpecError(f"from_torch reads a nn.Sequential, got {module!r}")
+        raise SpecError(f"from_torch reads an nn.Sequential, got {module!r}")
     leaves = list(_leaves(module))
     _refuse_ties(leaves)
     pairs = [(layer, child) for child in leaves for layer in _described(child)]
@@ -305,7 +306,7 @@ def _refuse(name: str, layer: L.Layer) -> nn.Module:
         raise SpecError(
             f"torch has no activation with parameters shared by the whole network: use {layer.name}(per=layer)"
         )
-    raise SpecError(f"torch has no module for {name} ({layer.label}): use the model itself, which is a nn.Module too")
+    raise SpecError(f"torch has no module for {name} ({layer.label}): use the model itself, which is an nn.Module too")
 
 
 _TO_TORCH: dict[type[L.Layer], Any] = {
@@ -351,14 +352,16 @@ def _refuse_ties(leaves: list[nn.Module]) -> None:
 
 def _affine(child: Any) -> None:
     if child.weight is None or getattr(child, "bias", None) is None:
-        raise SpecError(f"from_torch needs norms with weight and bias, got {child}")
+        raise SpecError(f"from_torch needs norms with weight and bias, got {child}: create the norm with both")
 
 
 def _norm(child: Any, layer: L.Layer) -> L.Layer:
     _last_axis(child)
     _affine(child)
     if getattr(child, "track_running_stats", True) is False or getattr(child, "momentum", 0.1) is None:
-        raise SpecError(f"from_torch needs running statistics with a momentum, got {child}")
+        raise SpecError(
+            f"from_torch needs running statistics with a momentum, got {child}: use the defaults of these two options"
+        )
     return layer
 
 
@@ -389,7 +392,7 @@ def _softplus(child: nn.Softplus) -> L.Layer:
 def _rms(child: Any) -> L.Layer:
     _last_axis(child)
     if child.weight is None:
-        raise SpecError(f"from_torch needs norms with a weight, got {child}")
+        raise SpecError(f"from_torch needs norms with a weight, got {child}: create the norm with one")
     return L.RMSNorm(eps=torch.finfo(child.weight.dtype).eps if child.eps is None else child.eps)
 
 

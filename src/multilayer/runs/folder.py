@@ -128,7 +128,7 @@ class RunFolder:
         if not folder.is_dir():
             raise RunError(f"there is no run at {folder}: pass the folder of a run")
         if not file.exists():
-            raise RunError(f"{folder} is not a run: it has no {_CONFIG}")
+            raise RunError(f"{folder} is not a run: it has no {_CONFIG}: pass the folder of a run")
         lock = Lock(folder) if write else None
         try:
             run = RunFolder(folder, *_config(atomic_files.read(file, limit=_MAX_CONFIG, root=folder), file), None)
@@ -267,7 +267,7 @@ def _config(data: bytes, path: Path) -> tuple[dict[str, Any], str]:
     about = canonical_json.loads(data, str(path))
     found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     if found.get("format") != FORMAT or not isinstance(found.get("config"), dict):
-        raise RunError(f"{path}: not the configuration of a run")
+        raise RunError(f"{path}: not the configuration of a run: {RESTORE}")
     version = found.get("version")
     if type(version) is not int or version != VERSION:
         newer = type(version) is int and version > VERSION

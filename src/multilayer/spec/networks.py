@@ -103,7 +103,9 @@ def mlp(
     else:
         choices = _several("activation", activation, "a name, or one for each hidden layer", "write 'relu'")
     if len(choices) != len(hidden):
-        raise SpecError(f"activation must be one, or one for each of {len(hidden)} hidden layers, got {len(choices)}")
+        raise SpecError(
+            f"activation must be one name, or one for each of {len(hidden)} hidden layers, got {len(choices)}"
+        )
     if norm is not None:
         _require_norm(norm)
     layers: list[Layer] = []

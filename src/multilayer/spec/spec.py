@@ -136,7 +136,7 @@ class Spec:
             kind = type(network).__name__
             raise SpecError(
                 f"a network must be a Spec, a string such as '784-256-10' or a model of this package, got a torch "
-                f"module ({kind}): ml.from_torch(module) reads a nn.Sequential, and its result is accepted here"
+                f"module ({kind}): ml.from_torch(module) reads an nn.Sequential, and its result is accepted here"
             )
         inside = hasattr(getattr(network, "model", None), "spec")
         got = repr(network)

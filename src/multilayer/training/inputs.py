@@ -42,7 +42,7 @@ def check_order(spec: Any, data: Any) -> None:
         if isinstance(getattr(spec, "spec", None), Spec):
             write = "ml.fit(model.spec, data) to train a new network like it"
         elif torch is not None and isinstance(spec, torch.nn.Module):
-            write = "ml.fit(ml.from_torch(module).spec, data) to train a network like a nn.Sequential"
+            write = "ml.fit(ml.from_torch(module).spec, data) to train a network like an nn.Sequential"
         raise OptionError(
             f"the network must be a string such as '4-16-3', a Spec or None, got {type(spec).__name__}: write {write}"
         )

@@ -191,7 +191,7 @@ def check_path(path: str | Path) -> str:
     if suffix not in _FORMATS:
         raise OptionError(f"the file of a picture must end in {', '.join(SUFFIXES)}, got {str(path)!r}")
     if not target.parent.is_dir():
-        raise OptionError(f"cannot write {target.name!r}: the folder {str(target.parent)!r} does not exist")
+        raise OptionError(f"cannot write {target.name!r}: the folder {str(target.parent)!r} does not exist: create it")
     if target.is_dir():
-        raise OptionError(f"{str(path)!r} is a folder, not a file")
+        raise OptionError(f"{str(path)!r} is a folder, not a file: use another name")
     return suffix
