@@ -66,6 +66,7 @@ PUBLIC = [
     "draw",
     "explore",
     "feed_forward_block",
+    "find_learning_rate",
     "fit",
     "from_torch",
     "hyperplane",
@@ -232,7 +233,7 @@ WITH_OPTIONS = [
     for name in PUBLIC
     if inspect.isfunction(getattr(ml, name))
     and {p.kind for p in inspect.signature(getattr(ml, name)).parameters.values()} & {inspect.Parameter.KEYWORD_ONLY}
-    and name != "fit"  # `fit` takes any keyword, and checks it
+    and name not in ("fit", "find_learning_rate")  # they take any keyword, and check it
 ]
 
 

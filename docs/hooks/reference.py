@@ -46,7 +46,10 @@ GROUPS: dict[str, Group] = {
     "training": (
         "Training",
         "Train a network and get a `Run`. [Training options](../training-options.md) lists the options.",
-        ("fit", "resume", "training.run.Run"),
+        (
+            *("fit", "resume", "training.run.Run"),
+            *("find_learning_rate", "training.learning_rate_finder.LearningRateSuggestion"),
+        ),
     ),
     "models": (
         "Trained models",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .spec.networks import collapse, feed_forward_block, hyperplane, linear, mlp, neuron, residual_mlp
     from .spec.propagation import variance
     from .training.fit import fit, resume
+    from .training.learning_rate_finder import find_learning_rate
 
 
 _LAZY = {
@@ -71,6 +72,7 @@ _LAZY = {
     "cost": "costs",
     "draw": "drawing.picture",
     "explore": "pages.explorer",
+    "find_learning_rate": "training.learning_rate_finder",
     "fit": "training.fit",
     "from_torch": "pytorch.model",
     "initialise": "spec.initialization",
@@ -109,6 +111,7 @@ __all__ = [
     "draw",
     "explore",
     "feed_forward_block",
+    "find_learning_rate",
     "fit",
     "from_torch",
     "hyperplane",

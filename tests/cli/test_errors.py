@@ -78,7 +78,7 @@ MISTAKES = [
     ("activations --plt out.svg", "did you mean --plot?"),
     # Commands that need a table.
     *((f"{c} {text}", message)
-      for c in ("train", "tune", *MODEL_FIRST)
+      for c in ("train", "tune", "lr", *MODEL_FIRST)
       for text, message in (
           ("missing.csv", "missing.csv: there is no such file: check the path"),
           ("empty.csv", "empty.csv: the file is empty"),
@@ -105,6 +105,10 @@ MISTAKES = [
     ("train t.csv --target y --config missing.toml", "missing.toml"),
     ("train t.csv --target y --recipe tabluar", "did you mean 'tabular'?"),
     ("train t.csv --target y --engine fussed", "did you mean 'fused'?"),
+    ("lr t.csv --target z", "t.csv: unknown column 'z'"),
+    ("lr t.csv --target y --learning-rate 0.1", "unknown option --learning-rate of mlp lr"),
+    ("lr t.csv --target y --share 0", "--share must be above 0 and at most 1, got 0.0"),
+    ("lr t.csv --target y --plot lr.txt", "must end in .svg"),
     ("tune t.csv --target y --trials 0", "--trials must be at least 1, got '0'"),
     # Commands that need a model.
     *((f"{c} {text}", message)

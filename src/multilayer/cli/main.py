@@ -26,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 from ..errors import MultilayerError, OptionError, nearest_option, on_command_line, printable, unknown_name
 
 PANELS = {
-    "Train": ("train", "tune", "resume"),
+    "Train": ("train", "tune", "lr", "resume"),
     "Use a model": ("predict", "evaluate", "export", "explore"),
     "Compare runs": ("runs", "report"),
     "Inspect a network": ("cost", "show", "activations", "init"),

@@ -6,7 +6,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -70,12 +70,65 @@ PANELS = {
 }
 """Fields of `Config` by panel, in the order of the help."""
 
+Network = Annotated[
+    str | None,
+    option(
+        "--arch",
+        text="Network to train. Constant columns are dropped, unless it has an input for each of them.",
+        metavar="ARCH",
+        panel=NETWORK,
+        default="by the recipe",
+    ),
+]
+RecipeName = Annotated[
+    str | None,
+    option(
+        "--recipe",
+        text="How to choose the network without --arch: tabular, or plain (layers of "
+        f"{listed(PLAIN_HIDDEN, 'and')} units).",
+        metavar="NAME",
+        panel=NETWORK,
+        default="tabular for tables, otherwise plain",
+    ),
+]
+Hidden = Annotated[
+    str | None,
+    option(
+        "--hidden",
+        text="Widths of the hidden layers in the tabular recipe.",
+        metavar="N,N,…",
+        panel=NETWORK,
+        default=",".join(map(str, HIDDEN)),
+    ),
+]
+HiddenActivation = Annotated[
+    str | None,
+    option(
+        "--activation",
+        text="Activation in the tabular recipe, or one per hidden layer, separated by commas.",
+        metavar="NAME",
+        panel=NETWORK,
+        default=" or ".join(dict.fromkeys(ACTIVATION.values())),
+    ),
+]
+HiddenDropout = Annotated[
+    float | None,
+    option(
+        "--dropout",
+        text="Dropout rate in the tabular recipe.",
+        metavar="X",
+        panel=NETWORK,
+        default=str(DROPOUT),
+    ),
+]
+"""Options that choose the network, as `fit` takes them."""
 
-def _options() -> list[inspect.Parameter]:
+
+def _options(panels: Mapping[str, Sequence[str]]) -> list[inspect.Parameter]:
     """Return an option for each field of `Config`. None means the value of the TOML file, or else the default."""
     known, tables = hints(), {name: _shown(value) for name, value in defaults().items()}
     options, found = {field.name: field for field in fields(Config)}, list[inspect.Parameter]()
-    for panel, field in ((panel, options[name]) for panel, names in PANELS.items() for name in names):
+    for panel, field in ((panel, options[name]) for panel, names in panels.items() for name in names):
         kind = _plain(known[field.name])
         default = "auto" if field.metadata["auto"] else _shown(field.default)
         if tables.get(field.name, default) != default:
@@ -111,12 +164,14 @@ def _plain(hint: Any) -> Any:
     return str if str in options else options[0]
 
 
-def _with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the fields of `Config` to the signature of the function, which typer reads."""
+def with_options(function: Callable[..., None], panels: Mapping[str, Sequence[str]]) -> Callable[..., None]:
+    """Add fields of `Config` to the signature of the function, which typer reads."""
     declared = inspect.signature(function, eval_str=True).parameters.values()
     own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in declared if p.kind is not p.VAR_KEYWORD]
-    order = [None, *PANELS]
-    everything = sorted((*own, *_options()), key=lambda p: order.index(p.annotation.__metadata__[0].rich_help_panel))
+    order = [None, *dict.fromkeys((*panels, *PANELS))]
+    everything = sorted(
+        (*own, *_options(panels)), key=lambda p: order.index(p.annotation.__metadata__[0].rich_help_panel)
+    )
     function.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
     function.__annotations__ = {p.name: p.annotation for p in everything}
     return function
@@ -129,57 +184,11 @@ def train(
     time_column: TimeColumn = None,
     sample_weight: SampleWeight = None,
     categorical: Categorical = None,
-    arch: Annotated[
-        str | None,
-        option(
-            "--arch",
-            text="Network to train. Constant columns are dropped, unless it has an input for each of them.",
-            metavar="ARCH",
-            panel=NETWORK,
-            default="by the recipe",
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        option(
-            "--recipe",
-            text="How to choose the network without --arch: tabular, or plain (layers of "
-            f"{listed(PLAIN_HIDDEN, 'and')} units).",
-            metavar="NAME",
-            panel=NETWORK,
-            default="tabular for tables, otherwise plain",
-        ),
-    ] = None,
-    hidden: Annotated[
-        str | None,
-        option(
-            "--hidden",
-            text="Widths of the hidden layers in the tabular recipe.",
-            metavar="N,N,…",
-            panel=NETWORK,
-            default=",".join(map(str, HIDDEN)),
-        ),
-    ] = None,
-    activation: Annotated[
-        str | None,
-        option(
-            "--activation",
-            text="Activation in the tabular recipe, or one per hidden layer, separated by commas.",
-            metavar="NAME",
-            panel=NETWORK,
-            default=" or ".join(dict.fromkeys(ACTIVATION.values())),
-        ),
-    ] = None,
-    dropout: Annotated[
-        float | None,
-        option(
-            "--dropout",
-            text="Dropout rate in the tabular recipe.",
-            metavar="X",
-            panel=NETWORK,
-            default=str(DROPOUT),
-        ),
-    ] = None,
+    arch: Network = None,
+    recipe: RecipeName = None,
+    hidden: Hidden = None,
+    activation: HiddenActivation = None,
+    dropout: HiddenDropout = None,
     run: Annotated[
         Path | None,
         option("--run", text="Folder of the run.", metavar="FOLDER", panel=OUTPUT, default="runs/NAME-001, …"),
@@ -199,19 +208,14 @@ def train(
     from ..runs import numbered
     from ..training.fit import fit
 
-    chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
-    chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
-    categories = chosen.pop("categorical", ())
-    Config.from_dict(chosen, where=str(config) if config is not None else "options")
+    chosen, categories = chosen_options(config, options)
     name = Path(data).name.split(".")[0] or "run"
     with numbered(name) if run is None else nullcontext(run) as folder, watched(folder) if live else nullcontext():
         done = fit(
             None if arch is None else networks.read_network(arch),
             data,
             recipe=recipe,
-            hidden=None if hidden is None else _widths(hidden),
-            activation=None if activation is None else _functions(activation),
-            dropout=dropout,
+            **shape(hidden, activation, dropout),
             target=columns_in(target),
             group=group,
             time_column=time_column,
@@ -224,6 +228,24 @@ def train(
             **typing.cast(Any, chosen),
         )
     print_result(done, quiet=quiet, as_json=as_json)
+
+
+def chosen_options(config: Path | None, options: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
+    """Return the fields of `Config` from a file and from the command line, and the categorical columns of the file."""
+    chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
+    chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
+    categories = chosen.pop("categorical", ())
+    Config.from_dict(chosen, where=str(config) if config is not None else "options")
+    return chosen, categories
+
+
+def shape(hidden: str | None, activation: str | None, dropout: float | None) -> dict[str, Any]:
+    """Return the changes to the network of the recipe, as `fit` takes them."""
+    return {
+        "hidden": None if hidden is None else _widths(hidden),
+        "activation": None if activation is None else _functions(activation),
+        "dropout": dropout,
+    }
 
 
 def _functions(text: str) -> str | list[str]:
@@ -313,4 +335,4 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
     return lines
 
 
-train = _with_options(train)
+train = with_options(train, PANELS)

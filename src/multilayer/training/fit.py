@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 from ..core.formatting import count
 from ..data import DataOptions, TrainingData, is_loader
 from ..data.options import DataKeywords
+from ..engines.protocol import LossFunction
 from ..errors import OptionError, RunError, explain_unknown, option, option_name, unknown_name, warn
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
@@ -152,30 +153,14 @@ def fit(
     """
     began = time.monotonic()
     check_order(spec, data)
-    for name in options:
-        if name not in OPTIONS:
-            raise OptionError(f"fit: {unknown_name('option', name, [*_PARAMETERS, *OPTIONS])}")
-    keywords: dict[str, Any] = dict(options)
-    given = DataOptions(**cast(Any, {name: keywords.pop(name) for name in DATA if name in keywords}))
-    loss_function = keywords.pop("loss") if callable(keywords.get("loss")) else None
-    if loss_function is not None:
-        if run is not None:
-            raise OptionError(
-                "a loss function cannot be saved in a run folder: train without run=, then save the model"
-            )
-        if keywords.setdefault("engine", "torch") != "torch":
-            raise OptionError(f"a loss function needs the torch engine, got engine={keywords['engine']!r}: omit engine")
-    set_options = {name: value for name, value in keywords.items() if value is not None or name not in AUTO}
+    given = given_options("fit", _PARAMETERS, options)
+    if given.loss_function is not None and run is not None:
+        raise OptionError("a loss function cannot be saved in a run folder: train without run=, then save the model")
     if run is not None:
-        check_storable(given, start=start)
-    spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    inputs, outputs = (spec.inputs, spec.d_out) if isinstance(spec, Spec) else (None, None)
+        check_storable(given.data, start=start)
     shape = Recipe(hidden=hidden, activation=activation, dropout=dropout)
-    network = choose(spec, recipe, shape, loss=str(set_options.get("loss", "auto")), loader=is_loader(data))
-
-    table = read_once(data)
-    made = _choose(network, table, replace(given, inputs=inputs, outputs=outputs), set_options, began)
-    setup = Setup.make(made.spec, made.prepared, made.config, began=began, loss_function=loss_function)
+    table, made = read_and_choose(spec, data, recipe=recipe, shape=shape, given=given, began=began)
+    setup = Setup.make(made.spec, made.prepared, made.config, began=began, loss_function=given.loss_function)
     for note in made.prepared.warnings:
         warn(note)
     if made.config.patience is not None and not len(made.prepared.validation):
@@ -281,10 +266,33 @@ _PARAMETERS = [name for name in inspect.signature(fit).parameters if name not in
 """Options of `fit` that are not in `OPTIONS`."""
 
 
-class _Choice(NamedTuple):
+class GivenOptions(NamedTuple):
+    """The options that the user set: those of the data, those of training, and a loss function."""
+
+    data: DataOptions
+    training: dict[str, Any]
+    loss_function: LossFunction | None
+
+
+def given_options(function: str, parameters: Sequence[str], options: Mapping[str, Any]) -> GivenOptions:
+    """Check and divide the keywords of a function that trains. `parameters` are its keywords besides `OPTIONS`."""
+    for name in options:
+        if name not in OPTIONS:
+            raise OptionError(f"{function}: {unknown_name('option', name, [*parameters, *OPTIONS])}")
+    keywords: dict[str, Any] = dict(options)
+    data = DataOptions(**cast(Any, {name: keywords.pop(name) for name in DATA if name in keywords}))
+    loss_function = keywords.pop("loss") if callable(keywords.get("loss")) else None
+    if loss_function is not None and keywords.setdefault("engine", "torch") != "torch":
+        raise OptionError(f"a loss function needs the torch engine, got engine={keywords['engine']!r}: omit engine")
+    training = {name: value for name, value in keywords.items() if value is not None or name not in AUTO}
+    return GivenOptions(data, training, loss_function)
+
+
+class Choice(NamedTuple):
     """The training data, the network and the options of a run.
 
-    `shortened` is True if the number of epochs was reduced to fit into a time limit.
+    `shortened` is True if the number of epochs was reduced to fit into a time limit. `members` is the number of
+    networks that the options ask for, also if only one of them is trained.
     """
 
     prepared: TrainingData
@@ -292,13 +300,45 @@ class _Choice(NamedTuple):
     config: Config
     options: DataOptions
     shortened: bool
+    members: int
+
+
+def read_and_choose(
+    spec: Spec | str | Recipe | None,
+    data: Any,
+    *,
+    recipe: str | None,
+    shape: Recipe,
+    given: GivenOptions,
+    began: float,
+    single: bool = False,
+) -> tuple[Any, Choice]:
+    """Return the table, and what a run on it trains: encoded data, network and options.
+
+    With `single`, an ensemble is replaced by one network.
+    """
+    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    inputs, outputs = (spec.inputs, spec.d_out) if isinstance(spec, Spec) else (None, None)
+    network = choose(spec, recipe, shape, loss=str(given.training.get("loss", "auto")), loader=is_loader(data))
+    table = read_once(data)
+    options = replace(given.data, inputs=inputs, outputs=outputs)
+    return table, _choose(network, table, options, given.training, began, single=single)
 
 
 def _choose(
-    network: Network, table: Any, options: DataOptions, set_options: Mapping[str, Any], began: float
-) -> _Choice:
+    network: Network,
+    table: Any,
+    options: DataOptions,
+    set_options: Mapping[str, Any],
+    began: float,
+    *,
+    single: bool,
+) -> Choice:
     """Encode the data, and choose the network and all options, with fewer members if the time limit is short."""
     settings: dict[str, Any] = {**options_for(network, table), **set_options}
+    members = settings.get("ensemble", 1)
+    if single:
+        settings["ensemble"] = 1
     if in_memory(settings.get("validation")):
         options, settings["validation"] = replace(options, validation_data=settings["validation"]), None
     elif options.sample_weight_val is not None:
@@ -320,7 +360,7 @@ def _choose(
             )
         chosen, shortened = found.config, found.shortened
     prepared = replace(prepared, notes=(*prepared.notes, *([note] if note else [])))
-    return _Choice(prepared, spec, chosen, options, shortened)
+    return Choice(prepared, spec, chosen, options, shortened, members)
 
 
 def _saved(setup: Setup, options: DataOptions, data: Any) -> dict[str, Any]:

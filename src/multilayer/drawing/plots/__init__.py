@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .activations import activation_figure
+from .learning_rate import learning_rate_figure
 from .lines import Line, Panel, lines_figure
 from .search import Point, search_figure
 from .style import SUFFIXES, check_path, save
@@ -15,6 +16,7 @@ __all__ = [
     "Point",
     "activation_figure",
     "check_path",
+    "learning_rate_figure",
     "lines_figure",
     "save",
     "search_figure",
