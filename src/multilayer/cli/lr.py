@@ -72,7 +72,7 @@ def lr(
         float,
         option(
             "--share",
-            text="Largest number of steps of the search, as a fraction of the steps of the training.",
+            text="Maximum number of steps of the search, as a fraction of the steps of the training.",
             metavar="X",
             default=True,
         ),
