@@ -15,7 +15,7 @@ interface Violation {
   nodes: { html: string; failureSummary: string }[]
 }
 
-describe.skipIf(!hasChromium).each(['explorer', 'digits', 'table', 'ensemble', 'reduced'])('%s', (name) => {
+describe.skipIf(!hasChromium).each(['explorer', 'digits', 'table', 'ensemble', 'reduced', 'findings'])('%s', (name) => {
   let browser: Browser
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))
@@ -38,6 +38,7 @@ describe.skipIf(!hasChromium).each(['explorer', 'digits', 'table', 'ensemble', '
         await page.locator('[data-place="0.0.0"]').focus()
         await page.keyboard.press('Enter')
       }
+      for (const badge of await page.locator('[data-finding]').all()) await badge.click()
       const serious = await page.evaluate(async () => {
         const found = await (
           window as unknown as { axe: { run: () => Promise<{ violations: Violation[] }> } }

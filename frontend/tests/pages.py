@@ -9,6 +9,7 @@ ensemble.html   the default ensemble of `mlp train` on a table with classes, and
 mean.html       the same with a number as target
 labels.html     a classifier of two labels, with the targets of its rows
 alone.html      one member of an ensemble that is too large for a page
+findings.html   an ensemble from the folder of a run with findings
 hostile.html    a model whose column names and categories are markup and script
 wide.html       784-128-10, for timing
 reduced.html    a network that the page cannot compute
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,13 @@ import pandas as pd
 import torch
 
 import multilayer as ml
+from multilayer.diagnostics.display import described
 from multilayer.pages import explorer_model
 from multilayer.pages.explorer import explore
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from multilayer.diagnostics import Finding, Place, Remedy
+from support.findings import DEAD, LEAKAGE, OVERFITTING, SATURATED, Adds
 from support.payloads import PAYLOADS
 
 
@@ -57,6 +62,7 @@ def main(folder: Path) -> None:
     for name, target in (("ensemble", "place"), ("mean", "price")):
         facts[name] = ensemble(folder, name, target)
     facts |= labels_and_alone(folder)
+    findings(folder)
     hostile(folder)
     (folder / "notebook.html").write_text(f"<!doctype html><div id=panel>{explore()._repr_html_()}</div>")
     explore(
@@ -127,8 +133,19 @@ def table() -> pd.DataFrame:
     return pd.DataFrame({"area": area, "rooms": rooms, "age": age, "place": place, "price": price})
 
 
+def findings(folder: Path) -> None:
+    """Write the page of an ensemble whose second member has saturated units."""
+    saturated = replace(SATURATED, where=Place(layer="relu2", units=(1, 3), member=2), evidence={"units": 2, "of": 16})
+    dead = replace(DEAD, where=Place(layer="relu1", units=tuple(range(4, 44))))
+    observer = Adds(dead, saturated, LEAKAGE, OVERFITTING)
+    options: dict[str, Any] = {"ensemble": 2, "epochs": 2, "quiet": True, "observers": [observer]}
+    ml.fit("64-64:relu-16:relu-10", "digits", run=folder / "run", **options)
+    explore(folder / "run", "digits").save(folder / "findings.html")
+
+
 def hostile(folder: Path) -> None:
-    """Write a page in which all strings of the user are attacks: columns, categories, classes, the target's name."""
+    """Write a page in which all strings of the user are attacks: columns, categories, classes, the target's name, and
+    findings."""
     draw = np.random.default_rng(1)
     n = 8 * len(PAYLOADS)
     columns = {text: draw.normal(size=n) for text in PAYLOADS}
@@ -137,7 +154,20 @@ def hostile(folder: Path) -> None:
         {**columns, "<b>kind</b>": kinds, "<img src=x onerror=window.hit=1> y": [f"{t}!" for t in kinds]}
     )
     model = ml.fit(None, frame, target="<img src=x onerror=window.hit=1> y", recipe="plain", epochs=1, quiet=True).model
-    explore(model, frame).save(folder / "hostile.html")
+    page = explore(model, frame)
+    found = [
+        Finding(
+            kind=text,
+            severity="error",
+            message=text,
+            where=Place(layer=layer, units=(0,), column=text),
+            evidence={text: 1.0},
+            remedies=(Remedy(text=text, command=text),),
+        )
+        for text, layer in zip(PAYLOADS, [*PAYLOADS[1:], str(model.spec.entries[1].name)], strict=True)
+    ]
+    page.state["model"]["findings"] = [described(finding.to_dict()) for finding in found]
+    page.save(folder / "hostile.html")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // A trained network in the form that Python writes into the page, and functions that unpack its numbers.
 import type { Spec } from '../../engine/layer.ts'
+import type { Finding } from '../../shared/finding.ts'
 
 export interface Packed {
   readonly type: 'f4' | 'f8'
@@ -69,6 +70,8 @@ export interface ModelData {
   readonly member: number
   readonly members: number
   readonly image: readonly [number, number, number] | null
+  /** Faults of the training run; empty if the page was made from a model file. */
+  readonly findings: readonly Finding[]
   readonly cost: { readonly forward: number; readonly parameters: number; readonly layers: readonly LayerCost[] }
 }
 

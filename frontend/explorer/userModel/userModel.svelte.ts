@@ -4,6 +4,7 @@
 import type { Origin } from '../../engine/layer.ts'
 import type { WeightIndex } from '../../engine/network.ts'
 import { InferenceNetwork } from '../../engine/inference.ts'
+import type { Finding } from '../../shared/finding.ts'
 import { UndoHistory } from '../undoHistory.svelte.ts'
 import { unpack, type ModelData } from './modelData.ts'
 import { predict, combineMembers, type Prediction } from './predict.ts'
@@ -119,6 +120,60 @@ export class UserModel {
 
   get weightsVersion(): number {
     return this.version
+  }
+
+  // Findings of the training run
+
+  /** The number of the shown member, counted from 1. */
+  get memberNumber(): number {
+    return (this.singleMember ? this.data.member : this.member) + 1
+  }
+
+  /** The findings about a layer of the shown member. */
+  layerFindings(name: string): Finding[] {
+    return this.data.findings.filter(
+      ({ where }) => where.layer === name && (where.member === undefined || where.member === this.memberNumber),
+    )
+  }
+
+  /** The adjectives of the faulty units of a layer, such as "dead". */
+  unitFaults(name: string): Map<number, string> {
+    return new Map(this.layerFindings(name).flatMap(({ where, unit }) => (where.units ?? []).map((k) => [k, unit] as const)))
+  }
+
+  /** The findings about a unit of linear layer `layer`, also those about the activation of the unit. */
+  findingsOfUnit(layer: number, unit: number): Finding[] {
+    const { layers } = this.network
+    let end = layer + 1
+    while (end < layers.length && !layers[end].linear && layers[end].nOut === layers[layer].nOut) end++
+    const found = layers.slice(layer, end).flatMap((op) => this.layerFindings(op.name))
+    return found.filter(({ where }) => where.units?.includes(unit))
+  }
+
+  /** Whether the page has the layer of a finding. */
+  canShow({ where }: Finding): boolean {
+    const here = where.member === undefined || !this.singleMember || where.member === this.memberNumber
+    return here && this.network.layers.some((op) => op.name === where.layer)
+  }
+
+  /** Selects the member, and the first unit of a finding or of its layer. */
+  showFinding({ where }: Finding): void {
+    if (where.member !== undefined && !this.singleMember) this.selectMember(where.member - 1)
+    this.selectUnit(
+      this.network.layers.findIndex((op) => op.name === where.layer),
+      where.units?.[0] ?? 0,
+    )
+  }
+
+  /** Selects unit `unit` of a layer for editing: the linear layer at or before it computes the unit. */
+  selectUnit(layer: number, unit: number): void {
+    const { layers } = this.network
+    let at = layer
+    while (at > 0 && !layers[at].linear) at--
+    if (!layers[at]?.linear) return
+    this.layer = at
+    this.unit = unit
+    this.selectedWeight = null
   }
 
   // The row

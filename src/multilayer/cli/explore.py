@@ -42,16 +42,12 @@ def explore(
     """Open an interactive page to inspect networks.
 
     On the page, you can change weights, step through a pass, and train small networks. With MODEL, it also shows the
-    layers, weights and predictions of your own network.
+    layers, weights and predictions of your own network. For a run folder, layers and units are marked with the findings
+    of the run.
     """
     from ..pages.explorer import explore as made
 
-    if model is None:
-        page = made()
-    else:
-        from ..models.trained_model import load
-
-        page = made(load(model), data)
+    page = made(model, data)
     if out is None:
         from ..pages.server import serve
 

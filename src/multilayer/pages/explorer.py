@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ..core import atomic_files
-from ..errors import explain_unknown
+from ..diagnostics.display import findings_in
+from ..errors import MultilayerError, explain_unknown, warn
+from ..models.trained_model import load
 from ..nn import activations
 from ..nn.activations import properties
+from ..runs import RunFolder
 from . import explorer_model
 from .html import fill
 
@@ -96,12 +99,13 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
     """Create the explorer page of a model, with rows to inspect. Without a model, the page has only the lessons.
 
     Predictions on the page are those of the whole model: all members, averaged and calibrated. The layers are those of
-    one member. The page can switch to another member.
+    one member. The page can switch to another member. If a run or its folder is passed, the page marks layers and units
+    with the findings of the run.
 
     Parameters
     ----------
-    model : TrainedModel, Run, fitted estimator, Model or torch.nn.Sequential, optional
-        A trained model, or a network from `ml.build`.
+    model : TrainedModel, Run, str, Path, fitted estimator, Model or torch.nn.Sequential, optional
+        A trained model, a run, a run folder, a model file, or a network from `ml.build`.
     X : optional
         For a trained model, raw rows in any form that `model.predict` takes: a DataFrame, an array, a file or the name
         of a bundled data set. For a network, encoded rows. The page shows up to 120 rows.
@@ -135,8 +139,24 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
     """
     state: dict[str, Any] = {"catalogue": catalogue()}
     if model is not None:
-        state["model"] = explorer_model.model_state(model, X, y, member=member)
+        findings = _findings(model)
+        opened = load(model) if isinstance(model, str | Path) else model
+        state["model"] = explorer_model.model_state(opened, X, y, member=member, findings=findings)
     return Explorer(state)
+
+
+def _findings(model: Any) -> list[dict[str, Any]]:
+    """Return the findings of a run or a run folder. Models have none."""
+    if not isinstance(model, str | Path):
+        found = findings_in(getattr(model, "log", ()))
+        return found or [finding.to_dict() for finding in getattr(model, "findings", ())]
+    if not (Path(model) / "events.jsonl").is_file():
+        return []
+    try:
+        return findings_in(RunFolder.open(model).events())
+    except MultilayerError as error:  # the model can be explored without the log
+        warn(f"the page does not show the findings of the run: {error}")
+        return []
 
 
 def catalogue() -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@
     features   name and scaling of each input: (x − center)/scale for a number, then squashed if robust; or a category
     output     how raw outputs become a prediction: classes and probabilities, or numbers in the target's units
     cost       FLOPs and parameters of every layer
+    findings   faults of the training run, with layer and units
 
 The page is reduced if the network is too large, or if the page cannot compute one of its layers. A reduced page has the
 predictions for the rows and the reason, but no tensors.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from ..costs import cost
 from ..data import Encoded, Encoding
 from ..data.preprocessing import apply_steps
 from ..data.targets import classes_in
+from ..diagnostics.display import described
 from ..errors import DataError, OptionError
 from ..interpretation.float64_model import Float64Model, answered, encoded, to_float64
 from ..models import metrics
@@ -44,8 +46,13 @@ MOST_ROWS = 120
 """Largest number of rows on the page."""
 
 
-def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
-    """Return the data of the page for a model and some rows. `member` is the one that is shown first."""
+def model_state(
+    model: Any, X: Any = None, y: Any = None, *, member: int = 0, findings: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return the data of the page for a model and some rows.
+
+    `member` is the one that is shown first. `findings` are those of the run, as `Finding.to_dict`.
+    """
     network = to_float64(model, member=member)
     if network.predictor is not None:
         network.predictor.check_alike("the explorer")
@@ -77,6 +84,7 @@ def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) ->
         "members": members,
         "image": None,
         "cost": _costs(network.spec),
+        "findings": [described(finding) for finding in findings],
     }
     if network.predictor is not None and network.predictor.encoding.image is not None:
         state["image"] = list(network.predictor.encoding.image)

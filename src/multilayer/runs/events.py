@@ -198,7 +198,9 @@ class FindingEvent(Event):
 
     event: ClassVar[str] = "finding"
     finding: dict[str, Any]
-    """The finding, with the keys above."""
+    """Its keys are `kind`, `severity` (info, warning or error), `message`, `where` (layer, units, epoch, member, column
+    or rows; only what applies), `evidence` (numbers by name), `remedy` (text and command of the best one, or null) and
+    `remedies` (all of them, the best first)."""
 
 
 @dataclass(frozen=True, kw_only=True)
