@@ -96,7 +96,6 @@ def read_activation(text: str) -> ActivationFunction:
 
 def to_dict(fn: ActivationFunction) -> dict[str, Any]:
     """Return every property as plain data."""
-    low, high = properties.extent(fn)
     below, above = properties.saturates(fn)
     return {
         "name": fn.name,
@@ -109,8 +108,8 @@ def to_dict(fn: ActivationFunction) -> dict[str, Any]:
         "flops_backward": fn.flops_backward,
         "cached": fn.cached,
         "cached_bits": fn.cached_bits,
-        "range": [_plain(low), _plain(high)],
-        "max_slope": _plain(properties.max_slope(fn)),
+        "range": list(properties.extent(fn)),
+        "max_slope": properties.max_slope(fn),
         "gain": properties.gain(fn),
         "gain_backward": properties.gain_backward(fn),
         "saturates": {"below": below, "above": above},
@@ -120,10 +119,6 @@ def to_dict(fn: ActivationFunction) -> dict[str, Any]:
         "learned": {name: value.tolist() for name, value in fn.learned.items()},
         "elementwise": fn.elementwise,
     }
-
-
-def _plain(number: float) -> float | str:
-    return number if math.isfinite(number) else str(number)
 
 
 def _notes(fn: ActivationFunction) -> str:

@@ -146,14 +146,8 @@ def time(found: inverse.Time, *, epochs: int, rows: int, batch: int, machine: st
         "lower bound from the measured roofline of" if least else "PyTorch, predicted from an earlier measurement on"
     )
     more = "; --measure times a real step" if least else ""
-    data = {
-        "epochs": epochs,
-        "rows": rows,
-        "steps": steps,
-        "seconds": seconds,
-        "machine": machine,
-        "lower_bound": least,
-    }
+    data = {"epochs": epochs, "rows": rows, "steps": steps, "seconds": seconds, "machine": machine}
+    data["lower_bound"] = least
     return Answer(key="time", data=data, shown=_titled(title, grid, f"{how} {machine}{more}"))
 
 
@@ -293,19 +287,8 @@ def measurement(found: Measurement) -> Answer:
         (found.machine, "dim"),
         ("\nother processes were running: measure again when the machine is idle" if found.busy else "", "yellow"),
     )
-    rows = [
-        {"name": r.name, "what": r.what, "predicted": r.predicted, "bound": r.bound, "measured": r.measured}
-        for r in found.rows
-    ]
-    data = {
-        "rows": rows,
-        "predicted": found.predicted,
-        "measured": found.measured,
-        "error": found.error,
-        "fused_saving": found.fused_saving,
-        "machine": found.machine,
-        "busy": found.busy,
-    }
+    names = ("predicted", "measured", "error", "fused_saving", "machine", "busy")
+    data = {"rows": [asdict(row) for row in found.rows], **{name: getattr(found, name) for name in names}}
     return Answer(
         key="measure", data=data, shown=_titled("One step, predicted and measured", Group(uncut(table), note))
     )

@@ -17,7 +17,7 @@ Only `--verify` and `--measure` import torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,19 +50,7 @@ class Step:
     average: bool = False
 
     def cost(self, spec: Spec, batch: int | None = None) -> Cost:
-        return cost(
-            spec,
-            batch=self.batch if batch is None else batch,
-            optimizer=self.optimizer,
-            loss=self.loss,
-            engine=self.engine,
-            dtype=self.dtype,
-            rows=self.rows,
-            convention=self.convention,
-            l2=self.l2,
-            clip=self.clip,
-            average=self.average,
-        )
+        return cost(spec, **asdict(self if batch is None else replace(self, batch=batch)))
 
 
 @dataclass(frozen=True, kw_only=True)

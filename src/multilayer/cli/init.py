@@ -83,10 +83,6 @@ def init(
 
 
 def to_dict(found: Variance, network: str, *, seed: int, rows: int) -> dict[str, Any]:
-    layers = [
-        {key: _plain(value) if isinstance(value, float) else value for key, value in asdict(layer).items()}
-        for layer in found.layers
-    ]
     return {
         "network": network,
         "scheme": found.scheme,
@@ -94,12 +90,8 @@ def to_dict(found: Variance, network: str, *, seed: int, rows: int) -> dict[str,
         "rows": rows,
         "verdict": found.verdict,
         "note": found.note,
-        "layers": layers,
+        "layers": [asdict(layer) for layer in found.layers],
     }
-
-
-def _plain(number: float) -> float | str:
-    return number if math.isfinite(number) else str(number)
 
 
 def _heading(found: Variance, network: str, seed: int, rows: int) -> Text:

@@ -41,7 +41,7 @@ def show(console: Console, *parts: RenderableType) -> None:
 
 def strict_json(value: Any) -> str:
     """Return indented JSON. Numbers that are not finite become "nan", "inf" or "-inf", as in the events of a run."""
-    from ..runs.events import plain
+    from ..core.canonical_json import plain
 
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 

@@ -278,7 +278,7 @@ def _print_best(found: Search, plotted: str | None) -> None:
 
 
 def _print_line(value: dict[str, Any]) -> None:
-    from ..runs.events import plain
+    from ..core.canonical_json import plain
 
     print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False), flush=True)
 

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -28,6 +29,21 @@ MAX_CONTAINERS = 300_000
 
 # A string, or an unterminated string to the end of the text. Every quote is matched once, so the time is linear.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+def plain(value: Any) -> Any:
+    """Return a value for strict JSON: arrays become lists, and NaN and infinities "nan", "inf" and "-inf".
+
+    >>> plain({"range": (0.0, float("inf"))})
+    {'range': [0.0, 'inf']}
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(cast(Any, value).tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    return [plain(item) for item in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def dumps(value: object) -> str:

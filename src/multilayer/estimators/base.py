@@ -22,7 +22,9 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from ..core.canonical_json import plain
 from ..data import Task, read
+from ..data.options import DataKeywords
 from ..data.readers import with_meaning
 from ..data.splits import group_numbers, moments
 from ..data.table import Table
@@ -33,7 +35,7 @@ from ..models.trained_model import TrainedModel
 from ..nn import losses
 from ..nn.layers import Inputs
 from ..runs.config import Config
-from ..runs.events import EpochEnd, Start, plain
+from ..runs.events import EpochEnd, Start
 from ..training.fit import Run
 from ..training.fit import fit as train
 from ..training.recipe import Recipe, network
@@ -197,13 +199,12 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         with self._keeping_data_attributes():
             X, y = from_dataset(X, y)
             held_out = (*from_dataset(X_val, y_val), sample_weight_val)
-            self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, time_column=time_column)
+            check_not_names(groups=groups, time_column=time_column)
+            self._fit_rows(X, y, sample_weight, held_out, {"group": groups, "time_column": time_column})
         return self
 
     @abstractmethod
-    def _fit_rows(
-        self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, time_column: Any
-    ) -> None:
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, held_out: HeldOut, options: DataKeywords) -> None:
         """Check the target, then train."""
 
     def _fit(
@@ -213,24 +214,19 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         *,
         given: tuple[Any, Any],
         task: str,
-        sample_weight: Any,
         validation: Any,
-        sample_weight_val: Any,
-        groups: Any,
-        time_column: Any,
-        classes: Sequence[int] | None = None,
+        options: DataKeywords,
         class_names: tuple[Any, ...] = (),
     ) -> Run:
         """Train with `ml.fit` and set the fitted attributes. `given` is X and y as the user passed them."""
-        check_not_names(groups=groups, time_column=time_column)
         bridge = CallbackBridge(self, given) if has_callbacks(self) else None
         start = getattr(self, "model_", None) if self.warm_start else None
         seed, earlier_split = self._seed(), getattr(self, "_split", None)
         if start is not None and hasattr(self, "config_"):
             seed = self.config_["seed"]  # with the seed of the first fit, members hold out the same rows again
-        options = self._training_options()
+        training = self._training_options()
         if start is not None:
-            options.setdefault("ensemble", len(start.members))
+            training.setdefault("ensemble", len(start.members))
         try:
             run = train(
                 None,
@@ -238,17 +234,12 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
                 hidden=self.hidden,
                 activation=self.activation,
                 dropout=self.dropout,
-                sample_weight=sample_weight,
-                sample_weight_val=sample_weight_val,
-                group=groups,
-                time_column=time_column,
                 categorical=self.categorical,
                 start=start,
                 keep_constant=True,
-                classes=classes,
                 quiet="auto" if self.verbose == "auto" else not self.verbose,
                 each_epoch=bridge,
-                **cast(Any, {**options, "task": task, "validation": validation, "seed": seed}),
+                **cast(Any, {**options, **training, "task": task, "validation": validation, "seed": seed}),
             )
         except OtherNetwork as error:
             assert start is not None, "the network can only differ from that of a start model"
@@ -284,14 +275,13 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
     def _recipe(self) -> Recipe:
         return Recipe(hidden=self.hidden, activation=self.activation, dropout=self.dropout)
 
-    def _check_options(self, table: Any, *, task: Task, groups: Any, time_column: Any) -> None:
+    def _check_options(self, table: Any, options: DataKeywords, *, task: Task) -> None:
         """Check the options as `ml.fit` does, for calls that do not train."""
-        check_not_names(groups=groups, time_column=time_column)
         rows = read(table)
-        if groups is not None:
+        if (groups := options.get("group")) is not None:
             group_numbers(groups, rows)
-        if time_column is not None:
-            moments(time_column, rows)
+        if (times := options.get("time_column")) is not None:
+            moments(times, rows)
         recipe = self._recipe()
         config = Config.from_dict({**self._training_options(), "seed": self._seed()})
         if config.metric not in ("auto", "loss"):

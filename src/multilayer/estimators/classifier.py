@@ -17,6 +17,7 @@ from ..core.formatting import short
 from ..data import Task
 from ..data import weights as sample_weights
 from ..data.arrays import is_missing
+from ..data.options import DataKeywords
 from ..data.table import NOT_UNICODE, is_unicode
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
@@ -136,9 +137,7 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
     ) -> None:
         self._store(locals())
 
-    def _fit_rows(
-        self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, time_column: Any
-    ) -> None:
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, held_out: HeldOut, options: DataKeywords) -> None:
         table = self._table(X, reset=True)
         before = getattr(self, "classes_", None) if self.warm_start and self._has_network else None
         codes, task = self._labels(y, table)
@@ -154,24 +153,22 @@ class MLPClassifier(ClassifierMixin, BaseMLP):
             if isinstance(validation, tuple):
                 weight_val = sample_weights.weighed(weight_val, factor, validation[1])
         if task == "single class":
-            self._check_options(table, task=ANY_CLASSES, groups=groups, time_column=time_column)
+            self._check_options(table, options, task=ANY_CLASSES)
             check_numbers(table)
             return self._predict_single_class()
+        options["sample_weight"], options["sample_weight_val"] = weight, weight_val
+        options["classes"] = self._class_numbers(task)
         run = self._fit(
             table,
             codes,
             given=(X, y),
             task=task,
-            sample_weight=weight,
             validation=validation,
-            sample_weight_val=weight_val,
-            groups=groups,
-            time_column=time_column,
-            classes=self._class_numbers(task),
+            options=options,
             class_names=self._class_names(task),
         )
         unseen = [sample_weights.plain(name) for i, name in enumerate(self.classes_) if i in run.untrained]
-        if unseen and time_column is not None:
+        if unseen and options.get("time_column") is not None:
             some = ", ".join(repr(name) for name in unseen[:5])
             warn(f"no training row has the class {some}: all its rows are among the latest, which are held out")
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 from ..core.formatting import short
 from ..data import targets
 from ..data.arrays import is_missing
+from ..data.options import DataKeywords
 from ..errors import DataError, OptionError, warn
 from ..nn import losses
 from ..nn.calibration import Calibration
@@ -96,25 +97,15 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
     ) -> None:
         self._store(locals())
 
-    def _fit_rows(
-        self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, time_column: Any
-    ) -> None:
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, held_out: HeldOut, options: DataKeywords) -> None:
         table = self._table(X, reset=True)
         numbers = self._numbers(y, table)
         validation, weight_val = self._validation(table, *held_out)
         if isinstance(validation, tuple):
             validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
-        self._fit(
-            table,
-            numbers,
-            given=(X, y),
-            task="regression" if numbers.ndim == 1 else "multioutput",
-            sample_weight=self._weights(sample_weight, X),
-            validation=validation,
-            sample_weight_val=weight_val,
-            groups=groups,
-            time_column=time_column,
-        )
+        options["sample_weight"], options["sample_weight_val"] = self._weights(sample_weight, X), weight_val
+        task = "regression" if numbers.ndim == 1 else "multioutput"
+        self._fit(table, numbers, given=(X, y), task=task, validation=validation, options=options)
 
     @explain_unknown
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:

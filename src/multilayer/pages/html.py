@@ -15,14 +15,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-
+from ..core.canonical_json import plain
 from ..errors import StorageError
 
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -40,7 +37,7 @@ def fill(name: str, state: Any, *, live: bool = False) -> str:
 
 def to_json(state: Any) -> str:
     """Return JSON that is safe inside a script element. NaN and infinities become "nan", "inf" and "-inf"."""
-    return json.dumps(_plain(state), ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
+    return json.dumps(plain(state), ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
 
 
 def _template(name: str) -> str:
@@ -66,18 +63,3 @@ def _policy(template: str, *, live: bool) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _plain(value: Any) -> Any:
-    """Convert arrays to lists, numpy's numbers to Python's, and numbers that JSON does not have to strings."""
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(item) for item in cast("Sequence[Any]", value)]
-    return value

@@ -54,7 +54,7 @@ MAX_TOML = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(DataConfig, EngineConfig):
+class Config(EngineConfig, DataConfig):  # the checks call each other in this order, engines before data
     """Options of training, with their defaults. Each is a keyword of `ml.fit` and an option of `mlp train`.
 
     Raises

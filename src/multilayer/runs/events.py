@@ -14,7 +14,6 @@ checkpoint.
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -22,6 +21,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, NamedTuple, Union, cast
 
+from ..core.canonical_json import plain
 from ..core.formatting import number, short
 from ..errors import EventError, unknown_name
 
@@ -316,15 +316,6 @@ def _timeless(events: Iterable[Event]) -> list[dict[str, Any]]:
     return [
         {key: value for key, value in event.to_dict().items() if key not in left_out} for event in effective(events)
     ]
-
-
-def plain(value: Any) -> Any:
-    """Return a value for strict JSON. Numbers that are not finite become "nan", "inf" or "-inf"."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in cast("dict[str, Any]", value).items()}
-    return [plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def _read(value: Any, hint: Any, place: str) -> Any:
