@@ -18,7 +18,7 @@ from multilayer.diagnostics.display import described, finding_lines, html_table
 from multilayer.runs import RunFolder
 from support.findings import DEAD, LEAKAGE, NOISE, RATE_TOO_HIGH, SATURATED, Adds, event_of
 
-TRAIN = ["train", "iris", "--arch", "4-3", "--epochs", "2", "--engine", "numpy"]
+TRAIN = ["train", "iris", "--arch", "4-3", "--epochs", "100"]
 
 
 @pytest.mark.parametrize("how", ["", "--quiet", "--json"])

@@ -27,7 +27,7 @@ from ..errors import MultilayerError, OptionError, nearest_option, on_command_li
 
 PANELS = {
     "Train": ("train", "tune", "lr", "resume"),
-    "Use a model": ("predict", "evaluate", "export", "explore"),
+    "Use a model": ("predict", "evaluate", "check", "export", "explore"),
     "Compare runs": ("runs", "report"),
     "Inspect a network": ("cost", "show", "activations", "init"),
 }

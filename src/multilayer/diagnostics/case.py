@@ -80,7 +80,7 @@ class Case:
         named = {"spec": str(self.spec), **changes}
         for name, value in named.items():
             option = f"--{OPTION_NAMES.get(name, name).replace('_', '-')}"
-            words += [option, "auto" if value is None and name in ("learning_rate",) else str(value)]
+            words += [option, "auto" if value is None else str(value)]
         shown = {name: value for name, value in changes.items()}
         command = "" if {"drop_columns", "drop_rows"} & shown.keys() else shlex.join(words)
         return Remedy(text=text, command=command, changes=shown)

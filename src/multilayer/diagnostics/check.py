@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import make_training_data
-from ..errors import DataError, RunError, SpecError
+from ..errors import DataError, RunError, SpecError, option_name
 from ..export.protocol import model_of
 from ..models.trained_model import TrainedModel, load
 from ..runs import RunFolder
@@ -130,7 +130,10 @@ def check(model: Any, data: Any = None) -> Diagnosis:
     if not isinstance(found, TrainedModel):
         raise SpecError(f"check needs a trained model or a run, got {type(found).__name__}: train it with ml.fit first")
     if data is None:
-        raise DataError("check needs rows with their target: pass data, or the folder of a run that knows its table")
+        raise DataError(
+            f"check needs rows with their target: set {option_name('data')}, or pass the folder of a run, which "
+            "knows its table"
+        )
     return diagnose(found, Samples.of_source(found, data), History.of(getattr(model, "log", ())))
 
 
@@ -147,14 +150,20 @@ def _check_folder(path: Path, data: Any) -> Diagnosis:
         spec, config = Spec.from_dict(saved["spec"]), Config.from_dict(saved["config"], where=str(path))
         options = replace(options, inputs=spec.inputs, outputs=spec.d_out)
         prepared = make_training_data(read_once(source), options, config)
-        return diagnose(model, Samples.of_training(model, prepared), history, source=str(saved["data"]["path"]))
+        return diagnose(model, Samples.of_training(model, prepared), history, source=saved["data"]["path"] or "DATA")
 
 
 def diagnose(
-    model: TrainedModel, samples: Samples, history: History | None, *, source: str = "DATA", fresh: bool = True
+    model: TrainedModel,
+    samples: Samples,
+    history: History | None,
+    *,
+    source: str = "DATA",
+    fresh: bool = True,
+    full: bool = True,
 ) -> Diagnosis:
-    """Measure a model on samples of its rows, and run all detectors."""
-    measured = Measurements.of(model, samples, history, fresh=fresh)
+    """Measure a model on samples of its rows, and run all detectors. Without `full`, measure only what they need."""
+    measured = Measurements.of(model, samples, history, fresh=fresh, full=full)
     return Diagnosis(findings=findings_of(Case(model=model, measured=measured, source=source)), measurements=measured)
 
 

@@ -55,8 +55,8 @@ class ColumnFacts:
     target: TargetFacts | None = None
 
 
-def measure_columns(rows: EvaluationRows) -> ColumnFacts:
-    """Measure training rows."""
+def measure_columns(rows: EvaluationRows, *, alone: bool = True) -> ColumnFacts:
+    """Measure training rows. `alone` is whether to judge single columns."""
     rows = rows.at_most(MOST_ROWS)
     x = np.asarray(rows.x[np.arange(len(rows))] if isinstance(rows.x, Sparse) else rows.x, np.float64)
     names = list(rows.model.encoding.numeric_names)
@@ -68,7 +68,7 @@ def measure_columns(rows: EvaluationRows) -> ColumnFacts:
         largest_scale=float(scales.max(initial=0.0)),
         smallest_scale=float(spread.min(initial=np.inf)) if len(spread) else 0.0,
         largest_column=names[largest] if names else "",
-        alone=_alone(rows, x, names),
+        alone=_alone(rows, x, names) if alone else {},
         target=_target(rows),
     )
 

@@ -22,11 +22,13 @@ from .columns import ColumnFacts, measure_columns
 from .history import History
 from .labels import LabelFacts, measure_labels
 from .networks import NetworkMeasurement, measure_network
-from .references import Skills, measure_skills
+from .references import GOOD, Skills, measure_skills
 from .rows import CheckedRows, Samples
 
 NETWORK_ROWS = 256
 """Rows of a forward and backward pass."""
+LEAKED = 0.8
+"""A model of lower skill on held-out rows has no column that predicts nearly perfectly."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,23 +46,31 @@ class Measurements:
     history: History | None
 
     @staticmethod
-    def of(model: TrainedModel, samples: Samples, history: History | None, *, fresh: bool = True) -> Measurements:
-        """Measure a model. `fresh` is whether the run began with the initial weights of its configuration."""
+    def of(
+        model: TrainedModel, samples: Samples, history: History | None, *, fresh: bool = True, full: bool = True
+    ) -> Measurements:
+        """Measure a model.
+
+        `fresh` is whether the run began with the initial weights of its configuration. Without `full`, only what the
+        detectors need is measured, which takes a fraction of the time.
+        """
         train, held_out = samples.train, samples.held_out
         rows = train.at_most(NETWORK_ROWS)
         first = [
             _initial(one, history, i, len(model.members)) if fresh else None for i, one in enumerate(model.members)
         ]
         loss = losses.get(model.encoding.loss)
+        skills = measure_skills(train, held_out, full=full) if held_out is not None and len(held_out) else None
         return Measurements(
             members=tuple(
-                _measured(one, rows, one.tensors, start) for one, start in zip(model.members, first, strict=True)
+                _measured(one, rows, one.tensors, start, full=full)
+                for one, start in zip(model.members, first, strict=True)
             ),
-            initial=None if first[0] is None else _measured(model.members[0], rows, first[0], None),
+            initial=None if first[0] is None else _measured(model.members[0], rows, first[0], None, full=False),
             expected_loss=float(np.mean(loss.rows(np.zeros((len(rows), model.spec.d_out)), rows.y))),
-            skills=measure_skills(train, held_out) if held_out is not None and len(held_out) else None,
-            columns=measure_columns(train),
-            labels=measure_labels(train, held_out),
+            skills=skills,
+            columns=measure_columns(train, alone=full or skills is None or skills.held_out >= LEAKED),
+            labels=measure_labels(train, held_out) if full or skills is None or skills.held_out < GOOD else None,
             history=history,
         )
 
@@ -77,7 +87,9 @@ class Measurements:
         }
 
 
-def _measured(member: Member, rows: CheckedRows, tensors: Any, initial: dict[str, Array] | None) -> NetworkMeasurement:
+def _measured(
+    member: Member, rows: CheckedRows, tensors: Any, initial: dict[str, Array] | None, *, full: bool
+) -> NetworkMeasurement:
     x = rows.x[np.arange(len(rows))] if isinstance(rows.x, Sparse) else rows.x
     return measure_network(
         member.spec,
@@ -87,6 +99,7 @@ def _measured(member: Member, rows: CheckedRows, tensors: Any, initial: dict[str
         rows.y,
         losses.get(member.encoding.loss),
         initial=initial,
+        full=full,
     )
 
 

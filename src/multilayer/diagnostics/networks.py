@@ -62,8 +62,8 @@ class ActivationMeasurement:
     z_std: float
     a_mean: float
     a_std: float
-    duplicates: int
-    effective_rank: float
+    duplicates: int | None
+    effective_rank: float | None
 
     def to_dict(self) -> dict[str, Any]:
         numbers = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -139,10 +139,12 @@ def measure_network(
     loss: Loss,
     *,
     initial: Mapping[str, Array] | None = None,
+    full: bool = True,
 ) -> NetworkMeasurement:
     """Measure a network over encoded rows x (B, F), codes (B, C) and targets y.
 
-    `tensors` and `initial` are parameters and buffers by stored name, now and before training.
+    `tensors` and `initial` are parameters and buffers by stored name, now and before training. Without `full`,
+    duplicates and effective ranks are not computed.
     """
     places = {place: np.asarray(tensors[stored], x.dtype) for place, stored in spec.tensor_names.items()}
     places |= {name: np.asarray(tensors[name], x.dtype) for name in spec.buffers}
@@ -158,7 +160,7 @@ def measure_network(
         backward_pass(spec.layers, slope, places, caches, back)
         return NetworkMeasurement(
             activations=tuple(
-                _activation(entry.name, entry.layer, places, values[entry.name])
+                _activation(entry.name, entry.layer, places, values[entry.name], full=full)
                 for entry in spec.entries
                 if isinstance(entry.layer, Activation) and entry.layer.function.elementwise
             ),
@@ -169,7 +171,9 @@ def measure_network(
         )
 
 
-def _activation(name: str, layer: Activation, places: Mapping[str, Array], values: Values) -> ActivationMeasurement:
+def _activation(
+    name: str, layer: Activation, places: Mapping[str, Array], values: Values, *, full: bool
+) -> ActivationMeasurement:
     function, z, a = layer.function, np.asarray(values.x), np.asarray(values.y)
     learned = {key: places[f"{name}.{key}"] for key in function.learned}
     return ActivationMeasurement(
@@ -183,8 +187,8 @@ def _activation(name: str, layer: Activation, places: Mapping[str, Array], value
         z_std=float(z.std()),
         a_mean=float(a.mean()),
         a_std=float(a.std()),
-        duplicates=_duplicates(a),
-        effective_rank=_effective_rank(a),
+        duplicates=_duplicates(a) if full else None,
+        effective_rank=_effective_rank(a) if full else None,
     )
 
 

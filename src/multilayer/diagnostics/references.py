@@ -15,6 +15,7 @@ by the variance of each target.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import cast
 
@@ -36,6 +37,9 @@ FEATURES = 128
 MOST_INPUTS = 200
 """The references use at most this many numeric columns, those with the largest correlation with the target."""
 NEIGHBORS = 10
+REFERENCES = ("linear", "features", "neighbors")
+GOOD = 0.95
+"""From this skill on, a model is nearly perfect."""
 MOST_ONE_HOT = 30
 """A category column with more values is left out."""
 FAR = 4.0
@@ -62,30 +66,27 @@ class Skills:
 
     @property
     def best_reference(self) -> float:
+        """The largest skill of a reference. NaN if none was computed."""
         return max(self.linear, self.features, self.neighbors)
 
 
-def measure_skills(train: EvaluationRows, held_out: EvaluationRows) -> Skills:
-    """Return the skills of the model of these rows and of the references."""
+def measure_skills(train: EvaluationRows, held_out: EvaluationRows, *, full: bool = True) -> Skills:
+    """Return the skills of the model of these rows and of the references.
+
+    Without `full`, the references of a model that is nearly perfect are not computed, and are NaN.
+    """
     train, held_out = train.at_most(MOST_TRAIN), held_out.at_most(MOST_HELD_OUT)
     scale = _Errors.of(train)
     own, own_train = scale.of_model(held_out), scale.of_model(train)
     constant, constant_train = scale.of_constant(held_out), scale.of_constant(train)
-    goal = scale.goals(train)
-    inputs, other = inputs_of(train), inputs_of(held_out)
-    if inputs.shape[1] > MOST_INPUTS:
-        strength = np.abs((inputs - inputs.mean(0)).T @ (goal - goal.mean(0))).max(1)
-        chosen = np.argsort(-strength)[:MOST_INPUTS]
-        inputs, other = inputs[:, chosen], other[:, chosen]
-    predictions = {
-        "linear": _ridge(inputs, goal, other),
-        "features": _ridge(*_random_features(inputs, other, goal)),
-        "neighbors": _nearest(inputs, goal, other),
-    }
-    errors = {name: scale.of_goals(held_out, prediction) for name, prediction in predictions.items()}
     base = float(constant.mean()) or 1.0
-    skills = {name: 1 - float(error.mean()) / base for name, error in errors.items()}
-    best = errors[max(skills, key=lambda name: skills[name])]
+    if not full and 1 - float(own.mean()) / base >= GOOD:
+        predictions: dict[str, Floats] = {}
+    else:
+        predictions = _predictions(train, held_out, scale.goals(train))
+    errors = {name: scale.of_goals(held_out, prediction) for name, prediction in predictions.items()}
+    skills = dict.fromkeys(REFERENCES, math.nan) | {name: 1 - float(e.mean()) / base for name, e in errors.items()}
+    best = errors[max(errors, key=lambda name: skills[name])] if errors else own
     n, base_train = len(own), float(constant_train.mean()) or 1.0
     train_skill = 1 - float(own_train.mean()) / base_train
     gap_error = np.hypot(own.std() / base / np.sqrt(max(n, 1)), own_train.std() / base_train / np.sqrt(len(own_train)))
@@ -97,6 +98,20 @@ def measure_skills(train: EvaluationRows, held_out: EvaluationRows) -> Skills:
         gap_error=float(gap_error),
         rows=n,
     )
+
+
+def _predictions(train: EvaluationRows, held_out: EvaluationRows, goal: Floats) -> dict[str, Floats]:
+    """Return the predictions of each reference for the held-out rows."""
+    inputs, other = inputs_of(train), inputs_of(held_out)
+    if inputs.shape[1] > MOST_INPUTS:
+        strength = np.abs((inputs - inputs.mean(0)).T @ (goal - goal.mean(0))).max(1)
+        chosen = np.argsort(-strength)[:MOST_INPUTS]
+        inputs, other = inputs[:, chosen], other[:, chosen]
+    return {
+        "linear": _ridge(inputs, goal, other),
+        "features": _ridge(*_random_features(inputs, other, goal)),
+        "neighbors": _nearest(inputs, goal, other),
+    }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -31,7 +31,7 @@ def stored(options: DataOptions, data: Any) -> dict[str, Any]:
         "keep_constant": options.keep_constant,
         "categorical": options.categorical or None,
         "sample_weight": weight if named else None,
-        "path": _location(data),
+        "path": location(data),
         "loader": is_loader(data),
         "in_memory": [
             *([] if named else ["sample_weight"]),
@@ -72,7 +72,7 @@ def from_stored(
     return _data_at(saved["path"]) if data is None else data, options
 
 
-def _location(data: Any) -> str | None:
+def location(data: Any) -> str | None:
     """Return the full path of a file or the name of a bundled data set; None for data in memory."""
     if not isinstance(data, str | Path):
         return None
@@ -80,5 +80,5 @@ def _location(data: Any) -> str | None:
 
 
 def _data_at(location: str) -> Any:
-    """Return the data for a result of `_location`. Files in the working directory do not hide a bundled data set."""
+    """Return the data for a result of `location`. Files in the working directory do not hide a bundled data set."""
     return bundled.load(location) if bundled.known(location) else location

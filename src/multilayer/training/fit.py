@@ -24,7 +24,7 @@ from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
 from ..runs.events import NO_MISTAKES, End, Event
-from ..runs.stored_data import from_stored, read_once, stored
+from ..runs.stored_data import from_stored, location, read_once, stored
 from ..spec import Spec
 from .inputs import check_order, check_storable, encode, in_memory
 from .policies import Observer
@@ -170,7 +170,15 @@ def fit(
     tracking = _trackers(trackers, None if run is None else Path(run))
     folder = None if run is None else RunFolder.create(run, config=_saved(setup, made.options, data))
     with _watching(setup, folder, observers, tracking, quiet=quiet) as watching:
-        done = run_training(setup, folder, observers=watching, each_epoch=each_epoch)
+        done = run_training(
+            setup,
+            folder,
+            observers=watching,
+            each_epoch=each_epoch,
+            source=location(data) or "DATA",
+            fresh=start is None,
+            diagnosed=folder is not None or quiet is False or bool(observers or tracking),
+        )
         _warn_of_few_steps(setup, done, planned=made.shortened)
         if report:
             write_report(done, setup, folder, table, made.options.validation(made.config), quiet=bool(quiet))
@@ -245,7 +253,14 @@ def resume(
         tracking, past = _trackers(trackers, folder.path), folder.events(effective=True)
         _warn_if_ended(path, past)
         with _watching(setup, folder, observers, tracking, quiet=quiet, past=past) as watching:
-            done = run_training(setup, folder, observers=watching, resumed=True, each_epoch=each_epoch)
+            done = run_training(
+                setup,
+                folder,
+                observers=watching,
+                resumed=True,
+                each_epoch=each_epoch,
+                source=saved["data"]["path"] or "DATA",
+            )
             _warn_of_few_steps(setup, done, planned=False)
             if report:
                 write_report(done, setup, folder, table, options.validation(config), quiet=bool(quiet))

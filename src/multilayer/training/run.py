@@ -111,6 +111,8 @@ class Run:
     """Some of the held-out rows, encoded, for the importance of the columns."""
     samples: Samples | None = field(default=None, repr=False)
     """Some of the training and held-out rows, encoded, for the diagnosis."""
+    source: str = field(default="DATA", repr=False)
+    """The table as a word of a command."""
     fresh: bool = field(default=True, repr=False)
     """Whether training began with the initial weights of the configuration."""
 
@@ -143,11 +145,15 @@ class Run:
         """What went wrong in training, as from `ml.check`. None for a run that was interrupted or loaded."""
         if self.samples is None or self.model is None:
             return None
-        return diagnose(self.model, self.samples, History.of(self.log), fresh=self.fresh)
+        return diagnose(
+            self.model, self.samples, History.of(self.log), source=self.source, fresh=self.fresh, full=False
+        )
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of the diagnosis. Empty for a healthy run."""
+        """What went wrong in training. Empty for a healthy run."""
+        if self.samples is None:  # the run had ended before
+            return tuple(Finding.from_dict(event.finding) for event in self.log if isinstance(event, FindingEvent))
         return () if self.diagnosis is None else self.diagnosis.findings
 
     def _repr_html_(self) -> str:
@@ -192,11 +198,22 @@ def run_training(
     observers: Sequence[Observer],
     resumed: bool = False,
     each_epoch: Callable[[TrainingProgress], bool] | None = None,
+    source: str = "DATA",
+    fresh: bool = True,
+    diagnosed: bool = True,
 ) -> Run:
-    """Run the loop, and return the run with its model and events."""
+    """Run the loop, and return the run with its model and events.
+
+    `source` and `fresh` are those of `Run`. `diagnosed` is whether the findings become events. Otherwise, they are
+    computed when `run.findings` is first read.
+    """
     callbacks = [] if each_epoch is None else [_EpochCallback(setup, each_epoch)]
     run = Run(
-        path=None if folder is None else folder.path, notes=setup.prepared.notes, untrained=setup.prepared.untrained
+        path=None if folder is None else folder.path,
+        notes=setup.prepared.notes,
+        untrained=setup.prepared.untrained,
+        source=source,
+        fresh=fresh,
     )
     loop = Loop(
         plan=setup.plan,
@@ -222,7 +239,7 @@ def run_training(
                 loop.emit(Notice(step=0, message=note, remedy=""))
         outcome = loop.run()
     run.signal = caught.signal
-    _finish(setup, loop, outcome, run, folder, started)
+    _finish(setup, loop, outcome, run, folder, started, diagnosed=diagnosed)
     return run
 
 
@@ -269,7 +286,9 @@ def _load_final(setup: Setup, loop: Loop, folder: RunFolder, emitted: list[Event
         again.run()
 
 
-def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
+def _finish(
+    setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float, *, diagnosed: bool
+) -> None:
     """Make the model from the best parameters, evaluate and save it, and emit the last event."""
     run.failed, run.timed_out = loop.failed, outcome.timed_out
     if loop.best is not None and outcome.reason != NO_MISTAKES:
@@ -284,6 +303,8 @@ def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFol
         run.samples = Samples.of_training(run.model, setup.prepared)
         if folder is not None:
             run.model.save(folder.model)
+        for finding in run.findings if diagnosed else ():
+            loop.emit(FindingEvent(step=loop.position.step, finding=finding.to_dict()))
     loop.emit(
         End(
             step=loop.position.step,

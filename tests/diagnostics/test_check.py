@@ -1,0 +1,187 @@
+"""`ml.check` and `mlp check` on runs with a fault, on healthy runs, and on bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import multilayer as ml
+from multilayer.cli.main import app
+from multilayer.diagnostics import Finding
+from multilayer.diagnostics.check import DETECTORS, EXPLAINS
+from multilayer.diagnostics.findings import KINDS
+from multilayer.errors import DataError, OptionError, RunError
+from multilayer.training.retraining import retrain
+
+
+def gaussians(n: int = 600, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes that no straight line separates."""
+    x = np.random.default_rng(seed).normal(size=(n, 6))
+    return x, (x[:, 0] * x[:, 1] > 0).astype(int)
+
+
+def kinds(run: ml.training.run.Run) -> list[str]:
+    return [one.kind for one in run.findings]
+
+
+X, Y = gaussians()
+G = np.random.default_rng(1)
+FAULTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "symmetric_units": ("6-16:tanh-2", (X, Y), {"init": "zeros", "epochs": 5}),
+    "exploding_gradients": ("6-64-64-64-64-2", (X, Y), {"init": "normal(1)", "epochs": 5}),
+    "vanishing_gradients": ("-".join(["6", *["32:sigmoid"] * 9, "2"]), (X, Y), {"epochs": 10, "learning_rate": 1e-3}),
+    "dead_units": ("6-64-64-2", (X, Y), {"learning_rate": 3.0, "epochs": 10}),
+    "saturated_units": ("6-32:tanh-32:tanh-2", (X, Y), {"init": "normal(1000)", "epochs": 2}),
+    "unscaled_inputs": ("6-32-2", (X * [1, 1, 1, 1, 1000, 1], Y), {"scaling": "none", "epochs": 5}),
+    "rate_too_low": ("6-64-64-2", (X, Y), {"learning_rate": 1e-7, "epochs": 10}),
+    "leakage": ("7-32-2", (np.c_[X, Y + 0.01 * G.normal(size=600)], Y), {"epochs": 30}),
+    "label_noise": ("6-32-2", (X[:, :2].repeat(3, 1), np.where(G.random(600) < 0.25, 1 - Y, Y)), {"epochs": 30}),
+    "wrong_loss": ("6-32-1", (X, G.poisson(np.exp(X[:, 0]))), {"task": "regression", "epochs": 30}),
+    "batch_norm_small_batch": ("6-32:batchnorm-2", (X, Y), {"batch_size": 3, "epochs": 2}),
+    "underfitting": ("6-2", (X, Y), {"epochs": 20}),
+    "overfitting": (
+        "6-256-256-1",
+        (X[:120], X[:120, 0] + 1.5 * G.normal(size=120)),
+        {"epochs": 300, "weight_decay": 0.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_is_found(kind: str) -> None:
+    spec, data, options = FAULTS[kind]
+    run = ml.fit(spec, data, quiet=True, seed=3, **options)
+    assert kind in kinds(run)
+    finding = next(one for one in run.findings if one.kind == kind)
+    assert Finding.from_dict(json.loads(json.dumps(finding.to_dict()))) == finding
+    assert finding.message.endswith(".")
+    assert finding.remedies
+    assert all(one.text.endswith(".") for one in finding.remedies)
+
+
+def test_a_rate_at_which_training_diverges_is_too_high() -> None:
+    x = np.random.default_rng(0).normal(size=(400, 4))
+    run = ml.fit(
+        "4-64-64-1", (x, x[:, 0] ** 2), optimizer="sgd", learning_rate=50.0, epochs=20, schedule="constant", quiet=True
+    )
+    assert "rate_too_high" in kinds(run)
+
+
+@pytest.mark.parametrize("data", ["iris", "wine", "digits", "diabetes"])
+def test_default_runs_on_the_bundled_tables_have_no_findings(data: str) -> None:
+    spec = {"iris": "4-16-3", "wine": "13-16-3", "digits": "64-64-10", "diabetes": "10-16-1"}[data]
+    assert kinds(ml.fit(spec, data, quiet=True)) == []
+
+
+def test_every_kind_has_a_detector() -> None:
+    assert set(DETECTORS) == set(KINDS)
+    assert EXPLAINS.keys() <= set(KINDS)
+    assert set().union(*EXPLAINS.values()) <= set(KINDS)
+
+
+def test_a_check_changes_nothing_and_repeats_itself() -> None:
+    run = ml.fit("6-16-2", (X, Y), epochs=3, quiet=True)
+    before = {name: value.tobytes() for name, value in run.model.tensors.items()}
+    first, again = ml.check(run.model, (X, Y)), ml.check(run.model, (X, Y))
+    assert first.to_dict() == again.to_dict()
+    assert {name: value.tobytes() for name, value in run.model.tensors.items()} == before
+
+
+def test_findings_are_events_of_a_run_folder(tmp_path: Path) -> None:
+    run = ml.fit("4-8-3", "iris", init="zeros", epochs=3, quiet=True, run=tmp_path / "run", report=False)
+    found = [event for event in run.events if event["event"] == "finding"]
+    assert [event["finding"]["kind"] for event in found] == kinds(run) == ["symmetric_units"]
+    assert ml.resume(tmp_path / "run", quiet=True, report=False).findings == run.findings
+    assert [one.kind for one in ml.check(tmp_path / "run").findings] == ["symmetric_units"]
+
+
+def test_the_first_remedy_cures_identical_units(tmp_path: Path) -> None:
+    run = ml.fit("4-8-3", "iris", init="zeros", epochs=40, quiet=True, run=tmp_path / "run", report=False)
+    new = retrain(tmp_path / "run", run.findings[0])
+    assert new.cured
+    assert new.after is not None
+    assert new.before is not None
+    assert new.after < new.before
+    assert new.run.metrics["accuracy"] > 0.9
+
+
+def test_a_column_that_leaks_the_target_is_dropped(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    y = np.where(Y == 1, "yes", "no")
+    rows = [f"{a:.3f},{b:.3f},{c:.3f},{t}" for a, b, c, t in zip(X[:, 0], X[:, 1], Y + 0.01 * X[:, 2], y, strict=True)]
+    table.write_text("\n".join(["a,b,copy,target", *rows]))
+    run = ml.fit("3-16-2", table, target="target", epochs=30, quiet=True, run=tmp_path / "run", report=False)
+    (finding,) = run.findings
+    assert (finding.kind, finding.where.column) == ("leakage", "copy")
+    new = retrain(tmp_path / "run", finding)
+    assert new.cured
+    assert new.run.model.encoding.numeric_names == ("a", "b")
+
+
+# The command
+
+
+def mlp(*words: str) -> Any:
+    return CliRunner().invoke(app, ["check", *words])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "zeros"
+    ml.fit("4-8-3", "iris", init="zeros", epochs=3, quiet=True, run=path, report=False)
+    return path
+
+
+def test_the_command_prints_findings(folder: Path) -> None:
+    done = mlp(str(folder))
+    assert done.exit_code == 0
+    assert "same weights" in done.output
+    assert "mlp train iris --arch 4-8-3 --init auto" in done.output
+
+
+def test_strict_fails_if_there_is_a_finding(folder: Path, tmp_path: Path) -> None:
+    assert mlp(str(folder), "--strict").exit_code == 1
+    ml.fit("4-16-3", "iris", quiet=True, run=tmp_path / "run", report=False)
+    done = mlp(str(tmp_path / "run"), "--strict")
+    assert (done.exit_code, done.output) == (0, "no findings\n")
+
+
+def test_json_has_findings_and_measurements(folder: Path) -> None:
+    found = json.loads(mlp(str(folder), "--json").stdout)
+    assert [one["kind"] for one in found["findings"]] == ["symmetric_units"]
+    assert found["findings"][0]["remedy"]["command"].startswith("mlp train")
+    assert found["measurements"]["members"][0]["weights"][0]["identical"] == 1.0
+
+
+def test_fix_trains_again_and_compares(folder: Path) -> None:
+    found = json.loads(mlp(str(folder), "--fix", "--json").stdout)
+    assert found["fixes"][0]["kind"] == "symmetric_units"
+    assert found["fixes"][0]["gone"]
+    assert "Identical units" in mlp(str(folder), "--fix").output
+
+
+def test_a_model_file_needs_rows(folder: Path) -> None:
+    model = folder / "model.safetensors"
+    assert [one.kind for one in ml.check(model, "iris").findings] == ["symmetric_units"]
+    with pytest.raises(DataError, match="check needs rows with their target: set data, or pass the folder of a run"):
+        ml.check(model)
+    done = mlp(str(model))
+    assert done.exit_code == 2
+    assert "set --data" in done.output
+    assert mlp(str(model), "--fix").exit_code == 2
+
+
+def test_bad_models(tmp_path: Path, folder: Path) -> None:
+    assert mlp(str(tmp_path / "missing")).exit_code == 2
+    (tmp_path / "run").mkdir()
+    for name in ("config.json", "events.jsonl"):
+        (tmp_path / "run" / name).write_bytes((folder / name).read_bytes())
+    with pytest.raises(RunError, match="has no model yet: resume it"):
+        ml.check(tmp_path / "run")
+    with pytest.raises(OptionError, match="has no remedy that training again can apply"):
+        retrain(folder, Finding(kind="label_noise", severity="warning", message="Labels are wrong."))
