@@ -32,6 +32,12 @@ def check(
         option("--data", text="A table with the target.", metavar="FILE", default="the table of the run"),
     ] = None,
     fix: Annotated[bool, flag("--fix", text="Train again with the first remedy of each finding, and compare.")] = False,
+    sharpness: Annotated[
+        bool,
+        flag(
+            "--sharpness", text="Measure the largest eigenvalue of the Hessian, for the largest stable learning rate."
+        ),
+    ] = False,
     strict: Annotated[bool, flag("--strict", text="Exit with code 1 if there is a finding.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -43,7 +49,7 @@ def check(
 
     if fix and not (model / "config.json").exists():
         raise OptionError(f"--fix needs the folder of a run, which knows its options and its table, got {model}")
-    diagnosis = check_model(model, data)
+    diagnosis = check_model(model, data, sharpness=sharpness)
     retrained = _retrained(model, diagnosis, as_json=as_json) if fix else []
     if as_json:
         print(strict_json(_as_json(diagnosis, retrained, fix=fix)))
@@ -83,6 +89,12 @@ def _retrained(path: Path, diagnosis: Diagnosis, *, as_json: bool) -> list[Retra
 def _print(diagnosis: Diagnosis, retrained: list[Retrained | None]) -> None:
     from ..diagnostics.display import print_findings, title
 
+    found = diagnosis.measurements.sharpness
+    if found is not None:
+        print(
+            f"sharpness {found.eigenvalue:.4g}: gradient descent is stable up to a learning rate of "
+            f"{found.stable_rate:.3g}"
+        )
     if not diagnosis.findings:
         print("no findings")
         return

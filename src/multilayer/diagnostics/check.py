@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..data import make_training_data
 from ..errors import DataError, RunError, SpecError, option_name
@@ -91,7 +91,7 @@ class Diagnosis:
         return html_table([one.to_dict() for one in self.findings]) or "<p>no findings</p>"
 
 
-def check(model: Any, data: Any = None) -> Diagnosis:
+def check(model: Any, data: Any = None, *, sharpness: bool = False) -> Diagnosis:
     """Find what went wrong in training a model.
 
     Parameters
@@ -101,6 +101,8 @@ def check(model: Any, data: Any = None) -> Diagnosis:
     data : optional
         A table with the target. A run in memory and the folder of a run that was trained on a file or a bundled data
         set know their rows, and need no data. If data is given, it counts as the training rows.
+    sharpness : bool
+        Whether to measure the largest eigenvalue of the Hessian of the loss, which takes longer.
 
     Returns
     -------
@@ -122,10 +124,11 @@ def check(model: Any, data: Any = None) -> Diagnosis:
     Diagnosis(symmetric_units)
     """
     if isinstance(model, str | Path) and (Path(model) / "config.json").exists():
-        return _check_folder(Path(model), data)
-    stored = getattr(model, "diagnosis", None)
-    if stored is not None and data is None:
-        return stored
+        return _check_folder(Path(model), data, sharpness=sharpness)
+    samples, history = getattr(model, "samples", None), History.of(getattr(model, "log", ()))
+    if isinstance(samples, Samples) and data is None:
+        run = cast(Any, model)
+        return diagnose(run.model, samples, history, source=run.source, fresh=run.fresh, sharpness=sharpness)
     found = load(model) if isinstance(model, str | Path) else model_of(model)
     if not isinstance(found, TrainedModel):
         raise SpecError(f"check needs a trained model or a run, got {type(found).__name__}: train it with ml.fit first")
@@ -134,23 +137,24 @@ def check(model: Any, data: Any = None) -> Diagnosis:
             f"check needs rows with their target: set {option_name('data')}, or pass the folder of a run, which "
             "knows its table"
         )
-    return diagnose(found, Samples.of_source(found, data), History.of(getattr(model, "log", ())))
+    return diagnose(found, Samples.of_source(found, data), history, sharpness=sharpness)
 
 
-def _check_folder(path: Path, data: Any) -> Diagnosis:
+def _check_folder(path: Path, data: Any, *, sharpness: bool) -> Diagnosis:
     with RunFolder.open(path) as folder:
         events = folder.events(effective=True)
         if not events or not isinstance(events[-1], End) or not folder.model.exists():
             raise RunError(f"{path} has no model yet: resume it with mlp resume {path}")
         model, history = TrainedModel.load(folder.model, root=folder.path), History.of(events)
         if data is not None:
-            return diagnose(model, Samples.of_source(model, data), history)
+            return diagnose(model, Samples.of_source(model, data), history, sharpness=sharpness)
         saved = folder.config_with("config", "data", "spec")
         source, options = from_stored(saved["data"], path, data=None, validation=None, sample_weight=None)
         spec, config = Spec.from_dict(saved["spec"]), Config.from_dict(saved["config"], where=str(path))
         options = replace(options, inputs=spec.inputs, outputs=spec.d_out)
         prepared = make_training_data(read_once(source), options, config)
-        return diagnose(model, Samples.of_training(model, prepared), history, source=saved["data"]["path"] or "DATA")
+        samples = Samples.of_training(model, prepared)
+        return diagnose(model, samples, history, source=saved["data"]["path"] or "DATA", sharpness=sharpness)
 
 
 def diagnose(
@@ -161,9 +165,10 @@ def diagnose(
     source: str = "DATA",
     fresh: bool = True,
     full: bool = True,
+    sharpness: bool = False,
 ) -> Diagnosis:
     """Measure a model on samples of its rows, and run all detectors. Without `full`, measure only what they need."""
-    measured = Measurements.of(model, samples, history, fresh=fresh, full=full)
+    measured = Measurements.of(model, samples, history, fresh=fresh, full=full, curvature=sharpness)
     return Diagnosis(findings=findings_of(Case(model=model, measured=measured, source=source)), measurements=measured)
 
 

@@ -25,6 +25,7 @@ from .rows import CheckedRows
 NEIGHBORS = 25
 MOST_ROWS = 1500
 FEWEST_ROWS = 150
+BINS = 10
 CONTRADICTED = 0.2
 """A row is a suspect if at most this share of its neighbors has its label."""
 
@@ -41,6 +42,10 @@ class LabelFacts:
     vote_confidence: tuple[float, ...]
     model_errors: tuple[float, ...]
     model_confidence: tuple[float, ...]
+    calibration_error: float
+    """Mean difference of probability and frequency over ten bins of the probability of the predicted class."""
+    overconfidence: float
+    """Mean probability of the predicted class minus the accuracy."""
     suspects: tuple[int, ...]
     """Rows of the table, from 0."""
 
@@ -67,6 +72,8 @@ def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFac
         vote_confidence=vote_confidence,
         model_errors=model_errors,
         model_confidence=model_confidence,
+        calibration_error=_calibration_error(given, truth),
+        overconfidence=float((given.max(1) - (given.argmax(1) == truth)).mean()),
         suspects=tuple(train.numbers[suspects].tolist()),
     )
 
@@ -91,3 +98,10 @@ def _by_confidence(p: NDArray[np.float64], truth: NDArray[np.int64]) -> tuple[tu
     quarters = np.array_split(order, 4)
     errors = tuple(float((p[part].argmax(1) != truth[part]).mean()) for part in quarters)
     return errors, tuple(float(p[part].max(1).mean()) for part in quarters)
+
+
+def _calibration_error(p: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
+    confidence, right = p.max(1), p.argmax(1) == truth
+    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    gaps = np.bincount(bins, confidence - right, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(p))

@@ -6,22 +6,25 @@ for weights that were fitted to the data, and for a run that began with another 
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core import random
 from ..core.sparse import Sparse
 from ..models.trained_model import Member, TrainedModel
 from ..nn import losses
 from ..nn.layers.base import Array
+from ..nn.losses import Loss
 from ..spec.initialization import initialise
 from .columns import ColumnFacts, measure_columns
+from .curvature import Sharpness, noise_scale, sharpness
 from .history import History
 from .labels import LabelFacts, measure_labels
-from .networks import NetworkMeasurement, measure_network
+from .networks import NetworkMeasurement, Update, measure_network
 from .references import GOOD, Skills, measure_skills
 from .rows import CheckedRows, Samples
 
@@ -44,15 +47,25 @@ class Measurements:
     columns: ColumnFacts
     labels: LabelFacts | None
     history: History | None
+    noise_scale: float | None = None
+    """Gradient noise scale of the first member: up to about this batch size, larger batches save steps."""
+    sharpness: Sharpness | None = None
+    """Curvature of the training loss of the first member."""
 
     @staticmethod
     def of(
-        model: TrainedModel, samples: Samples, history: History | None, *, fresh: bool = True, full: bool = True
+        model: TrainedModel,
+        samples: Samples,
+        history: History | None,
+        *,
+        fresh: bool = True,
+        full: bool = True,
+        curvature: bool = False,
     ) -> Measurements:
         """Measure a model.
 
         `fresh` is whether the run began with the initial weights of its configuration. Without `full`, only what the
-        detectors need is measured, which takes a fraction of the time.
+        detectors need is measured, which takes a fraction of the time. `curvature` adds the sharpness.
         """
         train, held_out = samples.train, samples.held_out
         rows = train.at_most(NETWORK_ROWS)
@@ -63,7 +76,7 @@ class Measurements:
         skills = measure_skills(train, held_out, full=full) if held_out is not None and len(held_out) else None
         return Measurements(
             members=tuple(
-                _measured(one, rows, one.tensors, start, full=full)
+                _measured(one, rows, one.tensors, start, full=full, update=_update(history))
                 for one, start in zip(model.members, first, strict=True)
             ),
             initial=None if first[0] is None else _measured(model.members[0], rows, first[0], None, full=False),
@@ -72,6 +85,8 @@ class Measurements:
             columns=measure_columns(train, alone=full or skills is None or skills.held_out >= LEAKED),
             labels=measure_labels(train, held_out) if full or skills is None or skills.held_out < GOOD else None,
             history=history,
+            noise_scale=_of_first(noise_scale, model, rows) if full else None,
+            sharpness=_of_first(sharpness, model, rows) if curvature else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,23 +99,40 @@ class Measurements:
             "columns": asdict(self.columns),
             "labels": None if self.labels is None else asdict(self.labels),
             "history": None if self.history is None else self.history.measurements(),
+            "noise_scale": self.noise_scale,
+            "sharpness": None if self.sharpness is None else asdict(self.sharpness),
         }
 
 
 def _measured(
-    member: Member, rows: CheckedRows, tensors: Any, initial: dict[str, Array] | None, *, full: bool
+    member: Member,
+    rows: CheckedRows,
+    tensors: Any,
+    initial: dict[str, Array] | None,
+    *,
+    full: bool,
+    update: Update | None = None,
 ) -> NetworkMeasurement:
+    x, codes, y, loss = _inputs(member, rows)
+    return measure_network(member.spec, tensors, x, codes, y, loss, initial=initial, full=full, update=update)
+
+
+def _inputs(member: Member, rows: CheckedRows) -> tuple[Array, NDArray[np.int64] | None, NDArray[Any], Loss]:
     x = rows.x[np.arange(len(rows))] if isinstance(rows.x, Sparse) else rows.x
-    return measure_network(
-        member.spec,
-        tensors,
-        np.asarray(x, np.float32),
-        rows.codes if member.spec.inputs.categories else None,
-        rows.y,
-        losses.get(member.encoding.loss),
-        initial=initial,
-        full=full,
-    )
+    codes = rows.codes if member.spec.inputs.categories else None
+    return np.asarray(x, np.float32), codes, rows.y, losses.get(member.encoding.loss)
+
+
+def _of_first(measure: Callable[..., Any], model: TrainedModel, rows: CheckedRows) -> Any:
+    first = model.members[0]
+    return measure(first.spec, first.tensors, *_inputs(first, rows))
+
+
+def _update(history: History | None) -> Update | None:
+    rate = None if history is None else history.config.get("learning_rate")
+    if history is None or rate is None:
+        return None
+    return Update(rate=rate, adaptive=str(history.config.get("optimizer", "")).startswith("adam"))
 
 
 def _initial(member: Member, history: History | None, place: int, members: int) -> dict[str, Array] | None:
@@ -110,8 +142,3 @@ def _initial(member: Member, history: History | None, place: int, members: int) 
     seed = int(history.config["seed"])
     own = random.derive(seed, place) if members > 1 else seed
     return initialise(member.spec, history.config["init"], seed=own)
-
-
-def finite(value: float) -> float | None:
-    """Return a number, or None if it is not finite."""
-    return value if math.isfinite(value) else None

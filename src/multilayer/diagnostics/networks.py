@@ -15,6 +15,8 @@ For each layer with a weight matrix, in one backward pass of the mean loss:
     delta            root mean square over rows and units of ∂loss_row/∂z, so that layers of any width compare
     weights          norm of the weights
     movement         ‖W − W₀‖/‖W₀‖, where W₀ are the initial weights
+    update ratio     size of one step at the peak learning rate η, relative to the weights: η ‖g‖/‖W‖, or η √n/‖W‖ for
+                     Adam, which changes each of n weights by about η; about 0.001 to 0.01 is usual
     identical        share of units whose incoming weights equal those of another unit
 
 `gradient_slope` is the slope of log₁₀ delta over depth, per layer: negative if gradients vanish toward the input.
@@ -70,6 +72,20 @@ class ActivationMeasurement:
         return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in numbers.items()}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """The peak learning rate, and whether the optimizer divides by the size of the gradient, as Adam does."""
+
+    rate: float
+    adaptive: bool
+
+    def ratio(self, weights: Array, gradient: Array) -> float | None:
+        """Return the size of a step relative to the weights. None if they are 0."""
+        norm = float(np.linalg.norm(weights))
+        size = math.sqrt(weights.size) if self.adaptive else float(np.linalg.norm(gradient))
+        return self.rate * size / norm if norm > 0 else None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightMeasurement:
     """One layer with a weight matrix. `movement` is NaN if the initial weights are unknown or 0."""
@@ -81,6 +97,7 @@ class WeightMeasurement:
     weights: float
     movement: float
     identical: float
+    update_ratio: float | None
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -140,11 +157,12 @@ def measure_network(
     *,
     initial: Mapping[str, Array] | None = None,
     full: bool = True,
+    update: Update | None = None,
 ) -> NetworkMeasurement:
     """Measure a network over encoded rows x (B, F), codes (B, C) and targets y.
 
     `tensors` and `initial` are parameters and buffers by stored name, now and before training. Without `full`,
-    duplicates and effective ranks are not computed.
+    duplicates and effective ranks are not computed. `update` is the optimizer, for the size of its steps.
     """
     places = {place: np.asarray(tensors[stored], x.dtype) for place, stored in spec.tensor_names.items()}
     places |= {name: np.asarray(tensors[name], x.dtype) for name in spec.buffers}
@@ -164,7 +182,7 @@ def measure_network(
                 for entry in spec.entries
                 if isinstance(entry.layer, Activation) and entry.layer.function.elementwise
             ),
-            weights=tuple(_weights(spec, tensors, initial, back, len(x))),
+            weights=tuple(_weights(spec, tensors, initial, back, len(x), update)),
             loss=float(np.mean(losses)),
             output_rms=float(np.sqrt(np.mean(np.square(z, dtype=np.float64)))),
             unused_inputs=_unused_inputs(spec, tensors),
@@ -233,6 +251,7 @@ def _weights(
     initial: Mapping[str, Array] | None,
     back: Mapping[str, Gradients],
     rows: int,
+    update: Update | None,
 ) -> list[WeightMeasurement]:
     found: list[WeightMeasurement] = []
     for entry in spec.entries:
@@ -250,6 +269,7 @@ def _weights(
                 weights=float(np.linalg.norm(now)),
                 movement=_movement(now, first),
                 identical=_identical(now),
+                update_ratio=None if update is None else update.ratio(now, gradient.parameters["weight"]),
             )
         )
     return found
