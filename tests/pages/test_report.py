@@ -401,7 +401,8 @@ def test_special_events_are_marked(tmp_path: Path, options: dict[str, Any], kind
     found = report(tmp_path / "run")
     assert kinds <= {mark["kind"] for mark in found["curves"]["marks"]}
     if "not finite" in kinds:
-        assert "Training diverged" in found["verdict"]["sentences"][0]["text"]
+        assert [one["kind"] for one in found["findings"]] == ["rate_too_high"]
+        assert "Training diverged" in found["findings"][0]["message"]
 
 
 @pytest.mark.parametrize("schedule", ["coslog(cycles=4)", "one_cycle", "cosine(warmup=0.05)", "constant"])
