@@ -119,7 +119,7 @@ def lr(
     if as_json:
         print(strict_json(found.to_dict()))
     elif quiet:
-        typer.echo("none" if found.learning_rate is None else f"{found.learning_rate:g}")
+        typer.echo(f"{found.learning_rate:g}" if found.learning_rate is not None else "none")
     else:
         _print(found, data, plot if plotted else None)
     if found.learning_rate is None:
@@ -128,7 +128,7 @@ def lr(
 
 def _print(found: LearningRateSuggestion, data: str, plot: Path | None) -> None:
     out = console()
-    rate = "no suggestion" if found.learning_rate is None else f"learning rate {found.learning_rate:g}"
+    rate = f"learning rate {found.learning_rate:g}" if found.learning_rate is not None else "no suggestion"
     out.print(printable(f"{rate}: {found.reason}"), soft_wrap=True)
     if found.trials:
         show(out, "", _table(found), "")

@@ -1,6 +1,6 @@
 """The words for findings that pages and commands share. Findings are in their JSON form (`Finding.to_dict`).
 
-described        a finding with its title, place, cost and evidence as texts, as data for a page
+described        a finding with its title, place, cost and evidence in words, as data for a page
 finding_lines    the findings as lines of text for a terminal
 print_findings   print these lines
 html_table       the findings as an HTML table for a notebook
@@ -72,7 +72,7 @@ def findings_in(log: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def described(finding: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the finding with the texts that displays show.
+    """Return the finding with the words that displays show.
 
     `title` is the kind in plain words, `place` is a list such as layer, units and epoch, `units` is the part about
     units, `unit` is an adjective for one of them, and `numbers` is the evidence as names and values.
@@ -201,7 +201,7 @@ def _ascii(line: Text) -> Text:
 
 
 def html_table(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return the findings as an HTML table for a notebook. Empty if there are none."""
+    """Return the findings as an HTML table for a notebook, or an empty string without findings."""
     if not findings:
         return ""
     head = "".join(f"<th>{name}</th>" for name in ("finding", "where", "message", "remedy"))

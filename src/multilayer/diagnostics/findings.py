@@ -62,7 +62,7 @@ Severity = Literal["warning", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a fault is. Fields that do not apply are None or empty."""
+    """Where a fault is. A field that does not apply is empty, or None."""
 
     layer: str | None = None
     """Name of the layer as in `Spec.entries`, such as "relu1" or "residual1.linear2"."""

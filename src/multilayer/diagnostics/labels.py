@@ -2,8 +2,8 @@
 
 Labels that are wrong at random limit the accuracy equally in all regions: the most confident predictions are wrong as
 often as the others. Classes that overlap are different: predictions far from the boundary are nearly always right. So
-the error rate among the most confident rows, and how little it differs from that of less confident rows, tell the two
-apart.
+the error rate among the most confident rows, and how little it differs from that of less confident rows, distinguish
+the two cases.
 
 Confidence is the share of the 25 nearest training rows with the same label. It is measured for held-out rows, or for
 training rows without their own label. Suspects are rows that nearly all of their neighbors contradict, as does the

@@ -99,7 +99,7 @@ def rate_too_high(case: Case) -> Iterator[Finding]:
     if not (history.diverged or history.rollbacks or unsteady):
         return
     rate = history.config.get("learning_rate")
-    at = "" if rate is None else f" of {rate:g}"
+    at = f" of {rate:g}" if rate is not None else ""
     what = (
         "Training diverged"
         if history.diverged
@@ -126,7 +126,7 @@ def rate_too_low(case: Case) -> Iterator[Finding]:
     if not movement < STILL or not case.behind:
         return
     rate = history.config.get("learning_rate")
-    at = "" if rate is None else f" of {rate:g}"
+    at = f" of {rate:g}" if rate is not None else ""
     yield Finding(
         kind="rate_too_low",
         severity="error",

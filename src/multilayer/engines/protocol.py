@@ -303,7 +303,7 @@ def check_data(spec: Spec, data: Data, loss: Loss) -> None:
         expected["weight"] = (data.weight, ((n,),))
     for name, (array, shapes) in expected.items():
         if array is None or array.shape not in shapes:
-            got = "none" if array is None else f"shape {array.shape}"
+            got = f"shape {array.shape}" if array is not None else "none"
             raise OptionError(f"{name} must have the shape {' or '.join(map(str, shapes))} for {spec}, got {got}")
 
 

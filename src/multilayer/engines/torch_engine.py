@@ -252,8 +252,8 @@ class TorchEngine(SingleEngine):
         loss = loss_forward(self.loss, z, y, weight) if given is None else _mean(given(z, y), len(rows), weight)
         loss.backward()
         for p in self._parameters:
-            if p.grad is None:  # the outputs do not depend on it
-                p.grad = torch.zeros_like(p)
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)  # the outputs do not depend on it
         return loss.item(), self._updater.norm()
 
     def _clear(self) -> None:

@@ -107,7 +107,7 @@ class EpochEnd(Event):
     gradient_norm: float | None = None
     """Mean norm of the gradient. Old logs do not have it."""
     validation_loss: float | None = None
-    """Loss on the held-out rows, or None if there are none."""
+    """Loss on the held-out rows, or None without held-out rows."""
     metrics: dict[str, float]
     """Metrics on the held-out rows, by name."""
 

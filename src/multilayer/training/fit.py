@@ -81,7 +81,7 @@ def fit(
     data
         A table (a file, the name of a bundled data set, a DataFrame), a pair ``(X, y)``, or a DataLoader.
     recipe : {"tabular", "plain"}, optional
-        How to choose the network if `spec` is None. ``"plain"`` is ``ml.mlp`` with its default widths, GELU and
+        How to choose the network without a `spec`. ``"plain"`` is ``ml.mlp`` with its default widths, GELU and
         dropout. Images and loaders always get the plain network.
     hidden, activation, dropout : optional
         Changes to the network of the tabular recipe: widths of the hidden layers, activation (one name, or one per

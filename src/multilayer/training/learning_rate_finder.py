@@ -89,7 +89,7 @@ class LearningRateSuggestion:
     learning_rate : float or None
         The suggested peak learning rate. None if there is no evidence for one.
     reason : str
-        How the rate was chosen, or why there is none.
+        How the rate was chosen, or why no rate is suggested.
     default : float or None
         The learning rate that training uses without a suggestion, if known.
     rates, losses, smoothed : tuple of float
@@ -100,6 +100,13 @@ class LearningRateSuggestion:
         The held-out loss before training.
     trials : tuple of RateTrial
         The short runs in their order: all rates of the first round, then those of the second round.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> found = ml.find_learning_rate("2-16:tanh-1", "moons", optimizer="momentum", quiet=True)
+    >>> len(found.rates) == len(found.losses) == len(found.smoothed) > 10
+    True
     """
 
     learning_rate: float | None
@@ -113,11 +120,20 @@ class LearningRateSuggestion:
     trials: tuple[RateTrial, ...] = ()
 
     def __repr__(self) -> str:
-        rate = "no suggestion" if self.learning_rate is None else f"{self.learning_rate:g}"
+        rate = f"{self.learning_rate:g}" if self.learning_rate is not None else "no suggestion"
         return f"LearningRateSuggestion({rate}: {self.reason})"
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Plot the range test and the short runs. With `path`, save the plot as .svg, .png or .pdf.
+        """Plot the range test and the short runs.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            File to write: .svg, .png or .pdf. Without it, the plot is only returned.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
 
         Raises
         ------
@@ -125,6 +141,14 @@ class LearningRateSuggestion:
             If there is nothing to plot because no step was run, or if the file has another suffix.
         MissingExtra
             If matplotlib is not installed.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import multilayer as ml
+        >>> found = ml.find_learning_rate("2-16:tanh-1", "moons", optimizer="momentum", quiet=True)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     figure = found.plot(f"{folder}/rates.svg")
         """
         from ..drawing.plots import check_path, learning_rate_figure, save
 
@@ -149,12 +173,24 @@ class LearningRateSuggestion:
         return sorted({one.steps for one in self.trials})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all values for JSON. `strict_json` writes numbers that are not finite as strings."""
+        """Return the suggestion as plain data. `strict_json` writes numbers that are not finite as strings.
+
+        Returns
+        -------
+        dict
+            The attributes, with the short runs as dictionaries.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> ml.find_learning_rate("2-1:step", "moons", quiet=True).to_dict()["learning_rate"] is None
+        True
+        """
         return asdict(self)
 
     def _repr_html_(self) -> str:
         """Return the suggestion with its plot for a notebook. Without matplotlib, only the text."""
-        rate = "no suggestion" if self.learning_rate is None else f"learning rate {self.learning_rate:g}"
+        rate = f"learning rate {self.learning_rate:g}" if self.learning_rate is not None else "no suggestion"
         text = f"<p><strong>{rate}</strong>: {html.escape(self.reason)}</p>"
         if not self.rates:
             return text

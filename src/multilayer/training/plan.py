@@ -47,7 +47,7 @@ from ..spec import Spec
 
 
 def with_defaults(config: Config, spec: Spec, prepared: TrainingData) -> Config:
-    """Return the configuration with a value for each option that is None."""
+    """Return the configuration with a value for each option left at None."""
     chosen: dict[str, Any] = {}
     if config.learning_rate is None:
         chosen["learning_rate"] = learning_rate(spec)

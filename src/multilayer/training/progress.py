@@ -223,7 +223,7 @@ class ProgressDisplay:
             for note in self.notes:
                 self._print(Text.assemble(("data", "dim"), ": ", printable(note)))
             rows = f"{event.rows:,} rows" if event.rows != 1 else "1 row"
-            why = "" if self.why is None else f" ({self.why})"
+            why = f" ({self.why})" if self.why is not None else ""
             self._print(Text(printable(f"{_networks(event)} · {rows} · {event.engine} engine{why}")))
         elif isinstance(event, End) and event.status != "finished":
             self._say(Message("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
@@ -370,9 +370,9 @@ def _bar(share: float, width: int, ascii_only: bool) -> Text:
 
 def _tails(state: RunState, rows: list[_Row]) -> list[str]:
     """Return the text to the right of each line: the time, the best value next to its curve, and the speed."""
-    remaining = "" if state.left is None else f"{clock(state.left)} left"
+    remaining = f"{clock(state.left)} left" if state.left is not None else ""
     tails = [f"{clock(state.elapsed)} in all" if state.share >= 1 else remaining]
-    best = "" if state.best is None else f"best {number(state.best[0])} (epoch {state.best[1]})"
+    best = f"best {number(state.best[0])} (epoch {state.best[1]})" if state.best is not None else ""
     measured = [row.label for row in rows if row.is_loss][-1] if state.metric == "loss" else state.metric
     pace = _pace(state)
     for row in rows:

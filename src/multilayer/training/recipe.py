@@ -89,7 +89,7 @@ TRIAL_EPOCHS, FEWEST_TRIAL_EPOCHS = 0.25, 4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recipe:
-    """Changes to the tabular recipe. The recipe chooses the fields that are None.
+    """Changes to the tabular recipe. The recipe chooses the fields left at None.
 
     For images, the plain network is used, with one scale for all pixels.
     """
@@ -221,7 +221,7 @@ def raw_outputs(spec: Spec, encoding: Encoding) -> tuple[Spec, str]:
     if encoding.task.classifies and loss.link is None and low <= 0 and high >= 1:
         return spec, ""  # the network itself predicts 0 or 1
     if np.isfinite([low, high]).any():
-        needed = "standardized targets" if loss.link is None else f"the outputs before the {loss.link}"
+        needed = f"the outputs before the {loss.link}" if loss.link is not None else "standardized targets"
         warn(
             f"the output activation {last.name} limits the outputs, but {needed} have no limits for the loss "
             f"{loss.name}: remove it, {option('spec', repr(str(raw)))}"

@@ -144,7 +144,7 @@ def thinned(points: Sequence[Point]) -> list[Point]:
 
 
 def columns(points: Sequence[Point], *, steps: int, width: int, origin: int = 0) -> list[float | None]:
-    """Return a value for each of `width` columns, up to the last point. It is None for columns before `origin`.
+    """Return a value for each of `width` columns, up to the last point: None for columns before `origin`.
 
     >>> columns([(2, 4.0), (6, 1.0)], steps=8, width=4)
     [4.0, 1.0, 1.0]

@@ -43,7 +43,7 @@ def learning_rate_figure(
     """
     with plot_style("the plot of a learning-rate search"):
         figure = new_figure(_WIDTH, _HEIGHT)
-        title = "No suggestion" if chosen is None else f"Suggested learning rate: {chosen:g}"
+        title = f"Suggested learning rate: {chosen:g}" if chosen is not None else "No suggestion"
         heading(figure, 16, title, shorten(subtitle, _WIDTH - 2 * _EDGE))
         width = (_WIDTH - _LEFT - _GAP - _NAMES - _EDGE) / (2 if rounds else 1)
         panel = place(figure, _LEFT, _TOP, width, _HEIGHT - _TOP - _BOTTOM)

@@ -57,7 +57,7 @@ changes the number of parameters."""
 
 
 def described_findings(log: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return the findings of a log with the texts that the page shows."""
+    """Return the findings of a log with the words that the page shows."""
     return [described(finding) for finding in findings_in(log)]
 
 
