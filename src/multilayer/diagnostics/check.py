@@ -58,7 +58,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "dead_units": frozenset({"symmetric_units"}),
     "saturated_units": frozenset({"unscaled_inputs"}),
 }
-"""Findings that are left out if one of their causes was found."""
+"""Findings that are omitted if one of their causes was found."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,7 +12,7 @@ For each activation layer, over the rows:
 For each layer with a weight matrix, in one backward pass of the mean loss:
 
     gradient         norm of the gradient of the weights
-    delta            root mean square over rows and units of ∂loss_row/∂z, so that layers of any width compare
+    delta            root mean square over rows and units of ∂loss_row/∂z, so that layers of any width are comparable
     weights          norm of the weights
     movement         ‖W − W₀‖/‖W₀‖, where W₀ are the initial weights
     update ratio     size of one step at the peak learning rate η, relative to the weights: η ‖g‖/‖W‖, or η √n/‖W‖ for
@@ -283,7 +283,7 @@ def _movement(now: Array, first: Array | None) -> float:
 def _identical(weights: Array) -> float:
     """Return the share of units whose incoming weights equal those of another unit of the layer.
 
-    Units whose weights are all 0 count only if all units of the layer are so, because weight decay may remove units.
+    Units whose weights are all 0 count only if all weights of the layer are 0, because weight decay may remove units.
     """
     if weights.ndim != 2 or len(weights) < 2:
         return 0.0

@@ -43,7 +43,7 @@ GOOD = 0.95
 MOST_ONE_HOT = 30
 """A category column with more values is left out."""
 FAR = 4.0
-"""Encoded numbers are limited to ± this value, so that single far values do not decide."""
+"""Encoded numbers are limited to ± this value, so that single outliers do not dominate."""
 PENALTIES = (1e-3, 1e-1, 10.0)
 
 

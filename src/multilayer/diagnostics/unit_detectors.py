@@ -79,7 +79,7 @@ def _against_saturation(case: Case) -> Iterator[Remedy]:
 
 
 def symmetric_units(case: Case) -> Iterator[Finding]:
-    """Yield a finding if units of a hidden layer have identical weights, so that they compute the same."""
+    """Yield a finding if units of a hidden layer have identical weights, and thus identical outputs."""
     for member, network in enumerate(case.measured.members, 1):
         for layer in case.hidden_weights(network):
             if layer.identical < IDENTICAL_SHARE:

@@ -1,7 +1,7 @@
 """Suggest a learning rate from a few short runs, or say why the data gives no evidence for one.
 
     range test    one short run with a learning rate that grows exponentially (Smith 2017). It shows where the loss
-                  falls and where it diverges: rates above are not tried
+                  falls and where it diverges: higher rates are not tried
     first round   nine rates around the default, two per decade, run for 0.3 % of the steps of the training
     second round  the best four of them, for 1.1 % of the steps (successive halving, Jamieson and Talwalkar 2016)
     choice        the lowest score on held-out rows:
@@ -50,7 +50,7 @@ FEWEST_STEPS = 200
 """Number of allowed steps below which the short runs are too short."""
 FEWEST_RANGE_STEPS = 40
 FEWEST_ROWS = 10
-"""Number of held-out rows below which their loss says too little."""
+"""Number of held-out rows below which their loss is too noisy."""
 FEWEST_EVALUATED = 512
 """An evaluation uses as many held-out rows as half of the rows that the run trained on, and at least this many."""
 DECADES = 2.0
