@@ -25,7 +25,7 @@ REBOUND = 0.3
 
 
 def underfitting(case: Case) -> Iterator[Finding]:
-    """Yield a finding if the network has less skill, even on its training rows, than a simple method on held-out rows."""
+    """Yield a finding if the network has less skill, even on training rows, than a simple method on held-out rows."""
     skills = case.measured.skills
     if skills is None or not case.behind or skills.train > skills.best_reference - LEAST_LEAD:
         return
