@@ -61,7 +61,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ml.fit(None, "digits", epochs=2, run=root / "findings", observers=[observer], **FAST)
     losses = [web.report(root / name) for name in ("squares", "sizes")]
     (root / "losses.html").write_text(web.html(losses))
-    compared = web.html([web.report(root / "digits"), web.report(root / "binary"), web.report(root / "numbers")])
+    compared = web.html([web.report(root / name) for name in ("digits", "binary", "numbers", "findings")])
     (root / "compare.html").write_text(compared)
     names = ("digits", "numbers", "labels", "binary", "diverged", "findings")
     return {name: root / name / "report.html" for name in names} | {
@@ -139,6 +139,11 @@ def test_keyboard_navigation_printing_and_selecting_a_run(runs: dict[str, Path])
     assert keyboard["focus"] not in ("", "BODY")
     assert printed["pdf"] > 20_000
     assert "Coverage of the quantiles" in chosen["text"]
+    results = chosen["text"].partition("in full")[0]
+    assert (
+        "Learning rate too high, Dead units, Saturated units, Target leakage, Likely label errors, Overfitting"
+        in results
+    )
 
 
 def test_diverged_runs_and_runs_with_different_losses(runs: dict[str, Path]) -> None:
