@@ -50,7 +50,7 @@ describe.skipIf(!hasChromium)('the page of a run with findings', () => {
     for (const summary of await page.locator('#own-findings summary').all()) await summary.click()
     const text = await textOf(page, '#own-findings')
     expect(text).toContain('warning: Dead units relu1 40 of 64 units Show relu1, 40 of 64 units 40 units of 64 in relu1 are dead')
-    expect(text).toContain('share of the FLOPs of a step 40 % units, counted from 0 4–43')
+    expect(text).toContain('share of the FLOPs 40 % units, counted from 0 4–43')
     expect(text).toContain('Remedy: Use gelu instead of relu. mlp train digits --arch 64-64:gelu-10')
     expect(text).toContain("error: Target leakage column 'discharge date' Column")
     expect(text).toContain('Overfitting since epoch 6')

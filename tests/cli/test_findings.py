@@ -98,7 +98,7 @@ def test_the_place_and_the_numbers_of_a_finding() -> None:
     noise = described(NOISE.to_dict())
     assert noise["place"] == ["100 rows or more"]
     assert noise["numbers"] == [["share", "14 %"], ["ratio", "infinite"]]
-    assert ["share of the FLOPs of a step", "40 %"] in described(DEAD.to_dict())["numbers"]
+    assert ["share of the FLOPs", "40 %"] in described(DEAD.to_dict())["numbers"]
     one = Finding(kind="saturated_units", severity="warning", message="", where=Place(layer="tanh1", units=(3,)))
     assert described(one.to_dict())["place"] == ["tanh1", "1 unit"]
 

@@ -117,7 +117,7 @@ def test_the_page_shows_the_findings_and_their_remedies(runs: dict[str, Path]) -
         assert tries.count(finding.remedies[0].text) == 1, finding.kind
     assert "error: Learning rate too high since epoch 2" in findings
     assert "warning: Dead units relu1 40 of 64 units since epoch 3" in findings
-    assert "share of the FLOPs of a step 40 % units, counted from 0 0–39" in findings
+    assert "share of the FLOPs 40 % units, counted from 0 0–39" in findings
     assert findings.count("sigmoid2 member") == 5
     assert "column 'discharge date'" in findings
     assert "Copy the command mlp train" not in tries  # the button follows the command

@@ -31,7 +31,7 @@ INDENT = "  "
 
 EVIDENCE = {
     "share": "share",
-    "flops_share": "share of the FLOPs of a step",
+    "flops_share": "share of the FLOPs",
     "z_std": "standard deviation of z",
     "initial_loss": "initial loss",
     "expected_loss": "loss of outputs that are 0",
@@ -84,7 +84,7 @@ def described(finding: Mapping[str, Any]) -> dict[str, Any]:
     ...     "evidence": {"units": 40, "of": 64, "flops_share": 0.4}, "remedies": []}
     >>> found = described(dead)
     >>> found["title"], found["place"], found["numbers"]
-    ('Dead units', ['relu1', '40 of 64 units', 'since epoch 3'], [['share of the FLOPs of a step', '40 %']])
+    ('Dead units', ['relu1', '40 of 64 units', 'since epoch 3'], [['share of the FLOPs', '40 %']])
     """
     return {
         **finding,
