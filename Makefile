@@ -87,7 +87,7 @@ arm: .venv/.installed ## the compiled core's tests for AArch64 under qemu; needs
 # Those that need tables or images of others are run where DATA names their folder.
 bench_parts := $(addprefix bench/,contest.py peers.py predict_peers.py accuracy_peers.py recipe_torch.py residual_torch.py pytabkit_epochs.py unseen.py \
 	compare_commits.py compare_results.py compare_scenarios.py startup.py step_commits.py \
-	detector_cases.py detector_summary.py detector_tables.py detector_truth.py)
+	detector_cases.py detector_facts.py detector_summary.py detector_tables.py detector_truth.py)
 bench: .venv/.dev ## every question of bench/, each a script; make bench DATA=FOLDER
 	@set -e; for script in $(sort $(filter-out $(bench_parts),$(wildcard bench/*.py))); do echo "== $$script"; case $$script in \
 		bench/tables.py|bench/images.py|bench/first_steps.py|bench/tabular.py|bench/accuracy.py) \

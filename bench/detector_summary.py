@@ -1,6 +1,6 @@
 """The tables of bench/detectors.py: hits and false alarms of the detectors, of torchmortem's rules and of plain rules.
 
-The rules of others are applied to the facts of a case (detector_truth.facts), over the second half of the epochs:
+The rules of others are applied to the facts of a case (detector_facts.facts), over the second half of the epochs:
 
     torchmortem 0.1.1, with its default thresholds
         dead_units              a layer in which over half of the values are below 1e-6, in half of the records
@@ -33,8 +33,9 @@ from typing import Any
 
 import numpy as np
 from detector_cases import FAULTS, HEALTHY
+from detector_facts import Facts
 from detector_tables import LEAK
-from detector_truth import Facts, worst
+from detector_truth import UNITS, present, worst
 
 Result = dict[str, Any]
 Rule = Callable[[Facts], bool]
@@ -125,6 +126,7 @@ def rows(results: Iterable[Result]) -> list[dict[str, Any]]:
             "kind": kind,
             "cases": len(own),
             "hit": sum(kind in one["kinds"] for one in own),
+            "true": sum(bool(present(kind, one["facts"]) & set(one["kinds"])) for one in own),
             "first": sum(one["kinds"][:1] == [kind] for one in own),
             "any": sum(bool(one["kinds"]) for one in own),
             "placed": sum(any(placed(f, one["facts"]) for f in one["findings"] if f["kind"] == kind) for one in own),
@@ -148,7 +150,7 @@ def placed(finding: Mapping[str, Any], fact: Facts) -> bool:
     if share is None:
         return True
     own = [one[share] for one in fact["model"] if one["layer"] == where.get("layer") and share in one]
-    return max(own, default=0.0) >= 0.3
+    return max(own, default=0.0) >= UNITS
 
 
 def _kind(result: Result) -> str:
@@ -165,6 +167,7 @@ HEADS = (
     "cases",
     "found",
     "right place",
+    "or another",
     "first",
     "any finding",
     "false alarms",
@@ -179,7 +182,7 @@ def table(found: list[dict[str, Any]], *, markdown: bool) -> str:
     """Return the rows as aligned text, or as a table in Markdown."""
     lines = [[*HEADS]]
     for row in found:
-        shares = [_share(row[name], row["cases"]) for name in ("hit", "placed", "first", "any")]
+        shares = [_share(row[name], row["cases"]) for name in ("hit", "placed", "true", "first", "any")]
         others = []
         for name in ("torchmortem", "plain"):
             others += [_share(row.get(name), row["cases"]), _share(row.get(f"{name} false"), row["healthy"])]

@@ -4,14 +4,15 @@
 
 A case is a table, a network and options of `ml.fit`, with one of 14 seeded faults or healthy (detector_cases.py). A
 case counts only if independent measurements show that the fault is really there, or that nothing is wrong: brute-force
-passes, other learning rates, other networks, test rows that no run sees (detector_truth.py). Others are dropped and
-counted.
+passes, other learning rates, other networks, test rows that no run sees (detector_facts.py, detector_truth.py). Others
+are dropped and counted.
 
 Thresholds were chosen on the set "choose". The set "report" has other seeds, tables and depths. The table shows per
-fault how many of its cases have this finding, with the right layer or column, as the first finding, or any finding; and
-in how many healthy cases it is a false alarm, next to the rules of others (detector_summary.py). With --remedies, the
-first remedy of each finding is applied, and the case is trained and checked again. It is cured if the finding is gone
-and the test loss is not worse.
+fault how many of its cases have this finding; name the right layer or column; have this finding or one of another
+fault that is there as well; have it first; or have any finding. Next to them is in how many healthy cases it is a
+false alarm, and the same for the rules of others (detector_summary.py). With --remedies, the first remedy of each
+finding is applied, and the case is trained and checked again. It is cured if the finding is gone and the test loss is
+not worse.
 
 Everything is stored in bench/results: facts of cases, and findings with all measurements, as lines of JSON; and the
 runs. A second run continues there. If a detector has changed, the stored runs are checked again without training.
@@ -39,7 +40,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import detector_summary as summary  # noqa: E402
 from detector_cases import FAULTS, HEALTHY, SETS, case  # noqa: E402
-from detector_truth import facts, others, scores, trained, verdict  # noqa: E402
+from detector_facts import facts, scores, trained  # noqa: E402
+from detector_truth import others, verdict  # noqa: E402
 
 import multilayer as ml  # noqa: E402
 

@@ -62,7 +62,8 @@ def test_faults_of_tables() -> None:
 
 def test_a_fault_counts_only_if_it_is_there() -> None:
     from detector_cases import case
-    from detector_truth import facts, trained, verdict
+    from detector_facts import facts, trained
+    from detector_truth import verdict
 
     made = case("symmetric_units/choose/1")
     there, why = verdict(made.kind, facts(trained(made)), {})
@@ -74,7 +75,7 @@ def test_a_fault_counts_only_if_it_is_there() -> None:
 
 def test_dead_units_are_those_that_are_zero_on_all_training_rows() -> None:
     from detector_cases import case
-    from detector_truth import facts, trained
+    from detector_facts import facts, trained
 
     one = trained(replace(case("dead_units/choose/3"), hidden="24:relu-8:relu").with_options(learning_rate=0.3))
     x, tensors = one.prepared.data.x[one.prepared.train], one.run.model.members[0].tensors
@@ -84,7 +85,14 @@ def test_dead_units_are_those_that_are_zero_on_all_training_rows() -> None:
 
 
 def result(name: str, *kinds: str, **facts: Any) -> dict[str, Any]:
-    layer = {"layer": "relu1", "near_zero": 0.6, "large": 0.0, "signal": 1.0, "dead": 0.5, "saturated": 0.0}
+    layer: dict[str, Any] = {
+        "layer": "relu1",
+        "near_zero": 0.6,
+        "large": 0.0,
+        "signal": 1.0,
+        "dead": 0.5,
+        "saturated": 0.0,
+    }
     fact = {
         "layers": {"0": [{**layer, "gradient": 1.0}], "4": [layer | {"gradient": 1.0}]},
         "model": [{**layer, "duplicates": 0.0}],
@@ -120,7 +128,10 @@ def test_hits_and_false_alarms_are_counted() -> None:
     assert (row["torchmortem"], row["torchmortem false"]) == (3, 2)
     assert rows["rate_too_high"]["plain false"] == 1
     text = detector_summary.table(list(rows.values()), markdown=True)
-    assert "| dead_units | 3 | 66.7 % | 66.7 % | 33.3 % | 66.7 % | 50.0 % | 100 % | 100 % | 100 % | 100 % |" in text
+    assert (
+        "| dead_units | 3 | 66.7 % | 66.7 % | 66.7 % | 33.3 % | 66.7 % | 50.0 % | 100 % | 100 % | 100 % | 100 % |"
+        in text
+    )
     assert len({line.count("|") for line in text.splitlines()}) == 1
     assert detector_summary.table(list(rows.values()), markdown=False).count("\n") == len(rows)
     assert detector_summary.misses(results) == [
