@@ -160,6 +160,15 @@ def test_rates_above_the_point_of_divergence_are_not_tried() -> None:
     assert found.learning_rate < found.diverged_at
 
 
+def test_the_default_itself_is_among_the_rates() -> None:
+    """Rounded, it would be another training than without the option."""
+    wide = setup("3-300-1", rows(), epochs=150)
+    assert wide.plan.rate not in [float(f"{wide.plan.rate:.3g}")]
+    found = suggest(wide, quiet=True)
+    assert wide.plan.rate in [one.learning_rate for one in found.trials]
+    assert len({one.learning_rate for one in found.trials}) <= 9
+
+
 def test_a_diverged_trial_is_never_suggested() -> None:
     made = setup("3-64-64-1", rows(), optimizer="sgd", weight_decay=0.0)
     with ShortRuns.of(made) as runs:

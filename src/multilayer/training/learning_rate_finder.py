@@ -367,9 +367,9 @@ class _Search:
         return self._choose(second, known)
 
     def _around(self, decades: float, number: int) -> Floats:
-        """Return learning rates at equal ratios around the default, to three significant digits."""
-        exponents = np.linspace(-decades, decades, number)
-        return np.array([float(f"{self.default * 10**e:.3g}") for e in exponents.tolist()])
+        """Return learning rates at equal ratios around the default, to three significant digits except the default."""
+        exponents = np.linspace(-decades, decades, number).tolist()
+        return np.array([float(f"{self.default * 10**e:.3g}") if e else self.default for e in exponents])
 
     def _evaluated(self, steps: int) -> int:
         return max(FEWEST_EVALUATED, steps * self.runs.plan.batch // 2)
