@@ -151,7 +151,9 @@ class ShortRuns:
             rows = order.rows[within * order.batch : (within + count) * order.batch]
             part = {name: values[first : first + count] for name, values in schedules.items()}
             with np.errstate(all="ignore"):
-                chunk = self.engine.run(replace(order, rows=rows), **part)
+                chunk = self.engine.run(
+                    replace(order, rows=rows), rate=part["rate"], decay=part["decay"], dropout=part["dropout"]
+                )
             self.advance(count)
             good = chunk.bad is None and chunk.finite
             yield chunk.loss[: count if chunk.bad is None else chunk.bad + 1], good
