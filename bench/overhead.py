@@ -82,6 +82,7 @@ def looped(engine: TorchEngine, rounds: int) -> Loop:
     policies = [Spikes(), Plateau()]
     return Loop(
         plan=plan,
+        spec=engine.spec,
         engine=engine,
         policies=policies,
         observers=[Log()],

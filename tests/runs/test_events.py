@@ -74,6 +74,7 @@ KNOWN = {
     "gradient_norm": 2.0,
     "validation_loss": "nan",
     "metrics": {"r2": 0.5, "bad": "-inf"},
+    "units": {},
 }
 SPIKE, SAVED, MEASURED, FOUND = (ONE_OF_EACH[i].to_dict() for i in (4, 3, 7, 9))
 

@@ -45,7 +45,7 @@ def make_loop(
     epochs: int = 6,
     rate: float = 0.01,
     policies: Callable[[], list[Any]] = list,
-    text: str = "4-8:tanh:dropout(0.1)-1",
+    text: str = "4-8:relu:dropout(0.1)-6:tanh-1",
     **plan: Any,
 ) -> tuple[Loop, Recorder]:
     spec = Spec.parse(text)
@@ -79,7 +79,13 @@ def make_loop(
         }
     )
     loop = Loop(
-        plan=made, engine=engine, policies=policies(), observers=[recorder], evaluate=evaluate, save=recorder.save
+        plan=made,
+        spec=spec,
+        engine=engine,
+        policies=policies(),
+        observers=[recorder],
+        evaluate=evaluate,
+        save=recorder.save,
     )
     return loop, recorder
 

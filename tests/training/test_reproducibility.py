@@ -300,7 +300,13 @@ def looped(
         larger=False,
     )
     loop = Loop(
-        plan=plan, engine=engine, policies=[], observers=[Log()], evaluate=lambda _: (None, {}), save=lambda *_: None
+        plan=plan,
+        spec=spec,
+        engine=engine,
+        policies=[],
+        observers=[Log()],
+        evaluate=lambda _: (None, {}),
+        save=lambda *_: None,
     )
     return loop, events
 

@@ -29,9 +29,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engines import Chunk, Engine, Order, State, StepStatistics
+from ..engines import Chunk, Engine, Order, State, StepStatistics, UnitCounts
 from ..runs.checkpoints import Kind
 from ..runs.events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
+from ..spec import Spec
+from . import unit_summary
 from .failure_inspection import bad_parameter, first_bad, largest_gradient_layer
 from .plan import Plan
 from .policies import (
@@ -88,6 +90,8 @@ class Position:
     """Whether the best epoch has no checkpoint in the log yet."""
     progress: Sums = field(default_factory=Sums)
     in_epoch: Sums = field(default_factory=Sums)
+    units: dict[str, UnitCounts] = field(default_factory=dict[str, UnitCounts])
+    """Counts of the units of the current epoch, if it is counted. They are replaced, not changed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,6 +137,8 @@ class Loop:
     """Train by a plan on an engine, as a loop over chunks."""
 
     plan: Plan
+    spec: Spec
+    """The network of the engine, or of each member of an ensemble."""
     engine: Engine
     policies: Sequence[Policy]
     observers: Sequence[Observer]
@@ -226,7 +232,7 @@ class Loop:
         rows = order.rows[within * order.batch : (within + count) * order.batch]
         call = EngineCall(replace(order, rows=rows), self.plan.schedules(self.position.step, count))
         started = time.perf_counter()
-        chunk = self.engine.run(call.order, **call.schedules)
+        chunk = self.engine.run(call.order, **call.schedules, count_units=self.plan.counts_units(order.epoch))
         taken = time.perf_counter() - started
         self._since.append(call)
         self._behind += taken
@@ -253,6 +259,7 @@ class Loop:
         """Add finished steps to the position and the sums, and emit the `Progress` and `Measured` events among them."""
         position, every = self.position, self.plan.log_every
         losses, norms = chunk.loss.tolist(), chunk.gradient_norm.tolist()
+        position.units = unit_summary.added(position.units, chunk.units)
         left = len(order.rows) - within * order.batch
         sizes = [order.batch] * (len(losses) - 1) + [min(order.batch, left - (len(losses) - 1) * order.batch)]
         first = 0
@@ -342,9 +349,10 @@ class Loop:
             gradient_norm=sums.norm / max(sums.steps, 1),
             validation_loss=validation,
             metrics=metrics,
+            units=unit_summary.summary(position.units, self.spec),
         )
         position.epoch += 1
-        position.in_epoch = Sums()
+        position.in_epoch, position.units = Sums(), {}
         self.seconds = 0.0
         self.emit(event)
         value = value_of(event, self.plan.metric)
@@ -391,7 +399,7 @@ class Loop:
     def _return(self, place: Mark) -> None:
         self._load(place.anchor)
         for call in place.since[: place.calls]:
-            self.engine.run(call.order, **call.schedules)
+            self.engine.run(call.order, **call.schedules, count_units=False)  # `position` has the counts
         self._since = place.since[: place.calls]
         self._set(place)
 
@@ -471,7 +479,12 @@ def extra_of(place: Snapshot) -> dict[str, Any]:
     position = place.position
     return {
         "policies": place.policies,
-        "position": {**vars(position), "progress": vars(position.progress), "in_epoch": vars(position.in_epoch)},
+        "position": {
+            **vars(position),
+            "progress": vars(position.progress),
+            "in_epoch": vars(position.in_epoch),
+            "units": unit_summary.to_json(position.units),
+        },
     }
 
 
@@ -479,4 +492,5 @@ def position_of(extra: dict[str, Any]) -> Position:
     """Return the position of a checkpoint. The inverse of `extra_of`."""
     values = dict(extra["position"])
     progress, in_epoch = Sums(**values.pop("progress")), Sums(**values.pop("in_epoch"))
-    return Position(**values, progress=progress, in_epoch=in_epoch)
+    units = unit_summary.from_json(values.pop("units", {}))  # earlier versions did not count units
+    return Position(**values, progress=progress, in_epoch=in_epoch, units=units)

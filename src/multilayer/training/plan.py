@@ -45,6 +45,10 @@ from ..runs.config import (
 )
 from ..spec import Spec
 
+COUNTED_EPOCHS = 8
+"""Number of epochs in which units are counted, besides the first and the last: a compromise between detail and time
+(bench/counters.py)."""
+
 
 def with_defaults(config: Config, spec: Spec, prepared: TrainingData) -> Config:
     """Return the configuration with a value for each option left at None."""
@@ -137,6 +141,10 @@ class Plan:
         if self.shuffled:
             rows = rows[random.permutation(len(rows), seed=self.seed, epoch=epoch)]
         return Order(epoch=epoch, rows=rows[: self.seen], batch=self.batch)
+
+    def counts_units(self, epoch: int) -> bool:
+        """Return whether the units are counted in an epoch, counted from 0: the first, the last, and some between."""
+        return epoch in (0, self.epochs - 1) or (epoch + 1) % -(-self.epochs // COUNTED_EPOCHS) == 0
 
     def schedules(self, first: int, count: int) -> dict[str, NDArray[np.float64]]:
         """Return learning rate, weight decay and dropout factor of `count` steps from `first`, counted from 0."""

@@ -217,6 +217,7 @@ def run_training(
     )
     loop = Loop(
         plan=setup.plan,
+        spec=setup.spec,
         engine=setup.engine,
         policies=setup.policies(),
         callbacks=[one.decide for one in callbacks],

@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import NamedTuple, cast
 
@@ -213,8 +214,8 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
     order = setup.plan.order(0)
     order = replace(order, rows=order.rows[: order.batch])
     try:
-        once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
-        steps = _timed(lambda: setup.engine.run(order, **once), MAX_TIMED_STEPS, most)
+        once = partial(setup.engine.run, order, rate=np.array([1e-6]), decay=np.zeros(1), dropout=np.ones(1))
+        steps = _timed(once, MAX_TIMED_STEPS, most)
         evaluate = lambda: setup.evaluate(setup.engine)  # noqa: E731
         evaluations = _timed(evaluate, MAX_TIMED_EVALUATIONS, most) if len(timed_rows) else [0.0]
     finally:

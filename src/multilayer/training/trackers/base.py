@@ -193,6 +193,10 @@ def config_of(event: Start) -> dict[str, Any]:
     return {**event.config, **{name: getattr(event, name) for name in facts}, "versions": dict(event.versions)}
 
 
+_UNITS = {"dead": "dead_count", "saturated": "saturated_count", "inactive": "inactive"}
+"""Values of a layer in a tracker, and their keys in `EpochEnd.units`."""
+
+
 def values_of(event: Event) -> dict[str, float]:
     """Return the values of an event by their names in a tracker. Most events have none.
 
@@ -215,6 +219,11 @@ def values_of(event: Event) -> dict[str, float]:
                 "train/rows_per_second": event.rows_per_second,
                 **validation,
                 **{f"validation/{name}": value for name, value in event.metrics.items()},
+                **{
+                    f"{layer}/{name}": found[key]
+                    for layer, found in event.units.items()
+                    for name, key in _UNITS.items()
+                },
             }
         case Measured():
             return {f"measured/{event.name}/{key}": v for key, v in event.values.items() if not isinstance(v, list)}
