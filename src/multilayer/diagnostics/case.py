@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..core.formatting import count
 from ..costs import cost
 from ..models.trained_model import TrainedModel
-from ..nn.layers import Activation, BatchNorm, Layer, LayerNorm, Linear, Residual
+from ..nn.layers import Activation, BatchNorm, Dropout, Layer, LayerNorm, Linear, Residual
 from ..runs.config import learning_rate
 from ..spec import Spec
 from ..spec.networks import mlp
@@ -18,8 +20,15 @@ from .history import History
 from .measurements import Measurements
 from .networks import NetworkMeasurement
 
-BEHIND = 0.1
+BEHIND = 0.08
 """A network is behind if its skill is this much below that of a simple reference."""
+
+COLLAPSED = 0.3
+"""Weights have collapsed if their norm is below this fraction of the initial norm."""
+
+STRONG_DROPOUT, STRONG_DECAY, STRONG_L2, NARROW = 0.6, 1.0, 0.05, 2
+"""Options that limit what a network can learn: a dropout rate, decoupled weight decay, an L2 penalty, and the units of
+the narrowest hidden layer."""
 
 OPTION_NAMES = {"spec": "arch"}
 """Names of options of `mlp train` that differ from those of `ml.fit`."""
@@ -139,8 +148,41 @@ class Case:
         skills = self.measured.skills
         if skills is None:
             return self.fact("fall", 1.0) < 0.1
-        lead = skills.best_reference - skills.held_out
-        return lead > BEHIND and lead > 2 * skills.error
+        return self.lead > BEHIND and self.lead > 2 * skills.error
+
+    @property
+    def lead(self) -> float:
+        """How much more skill the best reference has on held-out rows. NaN if it is unknown."""
+        skills = self.measured.skills
+        return math.nan if skills is None else skills.best_reference - skills.held_out
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether strong weight decay has reduced the weights to a fraction of their initial size."""
+        return self.network.growth < COLLAPSED and self._strong_decay
+
+    @property
+    def _strong_decay(self) -> bool:
+        return self.option("weight_decay", 0.0) > STRONG_DECAY or self.option("l2", 0.0) > STRONG_L2
+
+    @property
+    def limits(self) -> list[str]:
+        """The options that limit what the network can learn."""
+        found: list[str] = []
+        layers = [entry.layer for entry in self.spec.entries]
+        dropout = max((layer.p for layer in layers if isinstance(layer, Dropout)), default=0.0)
+        widths = [layer.d_out for layer in layers if isinstance(layer, Linear)]
+        if dropout >= STRONG_DROPOUT:
+            found.append(f"a dropout rate of {dropout:g}")
+        if self.option("weight_decay", 0.0) > STRONG_DECAY:
+            found.append(f"a weight decay of {self.option('weight_decay'):g}")
+        if self.option("l2", 0.0) > STRONG_L2:
+            found.append(f"an L2 penalty of {self.option('l2'):g}")
+        if min(widths[:-1], default=NARROW + 1) <= NARROW:
+            found.append(f"a layer of {count(min(widths[:-1]), 'unit')}")
+        if len(widths) == 1:
+            found.append("no hidden layer")
+        return found
 
     @property
     def skill_evidence(self) -> dict[str, float]:

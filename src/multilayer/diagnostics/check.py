@@ -5,7 +5,8 @@ findings = every detector of `DETECTORS`, without those that a found cause expla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -47,16 +48,21 @@ DETECTORS: Mapping[str, Detector] = {
 }
 """The detector of each kind of finding."""
 
-_CAUSES = frozenset(DETECTORS) - {"underfitting", "overfitting", "leakage"}
+_BROKEN = frozenset(
+    {
+        *("symmetric_units", "exploding_gradients", "rate_too_high", "vanishing_gradients", "saturated_units"),
+        *("unscaled_inputs", "rate_too_low", "batch_norm_small_batch", "dead_units"),
+    }
+)
+"""Faults that keep a network from learning, so that its errors say nothing about the data."""
 EXPLAINS: Mapping[str, frozenset[str]] = {
-    "underfitting": _CAUSES,
-    "overfitting": frozenset({"label_noise"}),
+    "underfitting": _BROKEN | {"label_noise", "wrong_loss"},
+    "label_noise": _BROKEN | {"underfitting"},
     "rate_too_low": frozenset({"symmetric_units", "vanishing_gradients", "exploding_gradients"}),
-    "rate_too_high": frozenset({"exploding_gradients", "unscaled_inputs"}),
+    "rate_too_high": frozenset({"symmetric_units", "exploding_gradients", "unscaled_inputs"}),
     "exploding_gradients": frozenset({"unscaled_inputs"}),
-    "vanishing_gradients": frozenset({"symmetric_units", "rate_too_high", "dead_units"}),
+    "vanishing_gradients": frozenset({"symmetric_units"}),
     "dead_units": frozenset({"symmetric_units"}),
-    "saturated_units": frozenset({"unscaled_inputs"}),
 }
 """Findings that are omitted if one of their causes was found."""
 
@@ -175,11 +181,14 @@ def diagnose(
 
 def findings_of(case: Case) -> tuple[Finding, ...]:
     """Return the findings of all detectors, without those that another finding explains."""
-    return unexplained(finding for detect in DETECTORS.values() for finding in detect(case))
+    found = [finding for detect in DETECTORS.values() for finding in detect(case)]
+    return unexplained(found, own_cause={"underfitting"} if case.limits else set())
 
 
-def unexplained(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings whose cause was not found, causes first."""
-    found = list(findings)
-    kinds = {one.kind for one in found}
-    return in_order([one for one in found if not EXPLAINS.get(one.kind, frozenset()) & kinds])
+def unexplained(findings: Sequence[Finding], *, own_cause: AbstractSet[str] = frozenset()) -> tuple[Finding, ...]:
+    """Return the findings whose cause was not found, causes first. Kinds with an `own_cause` are always returned."""
+    kinds = {one.kind for one in findings}
+    explained = {kind for kind, causes in EXPLAINS.items() if kind not in own_cause and causes & kinds}
+    if "underfitting" in explained:  # it cannot explain another finding then
+        explained -= {kind for kind in explained if not EXPLAINS[kind] & (kinds - {"underfitting"})}
+    return in_order([one for one in findings if one.kind not in explained])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..core.sparse import Sparse
 from ..models import metrics
 from ..models.evaluation_rows import EvaluationRows
+from .references import inputs_of
 
 Floats = NDArray[np.float64]
 
@@ -41,6 +42,10 @@ class TargetFacts:
     """Excess kurtosis of the residuals: 0 for normal residuals, large with outliers."""
     dispersion: float
     """Variance divided by the mean. About 1 or more for counts."""
+    agreement: float
+    """Share of the rows whose nearest row has exactly the same target."""
+    jump: float
+    """Mean difference of the target to that of the nearest row where they differ, relative to that of random rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +135,10 @@ def _target(rows: EvaluationRows) -> TargetFacts | None:
         return None
     truth, given = (np.asarray(side, np.float64).reshape(len(rows), -1)[:, 0] for side in rows.sides)
     residual = truth - given
+    other = truth[_nearest_row(rows)]
+    differs = other != truth
+    random_difference = np.abs(truth - np.roll(truth, len(truth) // 2))
+    typical = float(random_difference[random_difference > 0].mean()) if (random_difference > 0).any() else 1.0
     return TargetFacts(
         values=len(np.unique(truth)),
         whole=bool((np.abs(truth - np.round(truth)) < 1e-6 * np.maximum(1, np.abs(truth))).all()),
@@ -137,7 +146,17 @@ def _target(rows: EvaluationRows) -> TargetFacts | None:
         skewness=_moment(truth, 3),
         residual_kurtosis=_moment(residual, 4) - 3,
         dispersion=float(truth.var() / truth.mean()) if truth.mean() > 0 else 0.0,
+        agreement=float(1 - differs.mean()),
+        jump=float(np.abs(other - truth)[differs].mean()) / typical if differs.any() else 0.0,
     )
+
+
+def _nearest_row(rows: EvaluationRows) -> NDArray[np.int64]:
+    inputs = inputs_of(rows)
+    inputs = inputs / np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
+    distance = (inputs**2).sum(1) - 2 * inputs @ inputs.T
+    np.fill_diagonal(distance, np.inf)
+    return distance.argmin(1) if len(inputs) > 1 else np.zeros(len(inputs), np.int64)
 
 
 def _moment(values: Floats, power: int) -> float:

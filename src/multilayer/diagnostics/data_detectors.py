@@ -13,16 +13,18 @@ LARGE_SCALE = 20.0
 """Root mean square of an encoded column that is too large."""
 SCALE_RATIO = 1000.0
 """Ratio of the largest to the smallest root mean square that is too large."""
-LEAK = 0.97
-"""Skill of a column alone that is suspicious."""
-LEAK_LEAD = 0.3
-"""The suspicious column must have at least this much more skill than the next."""
-NOISY = 0.08
-"""Error rate among the most confident quarter of the rows that suggests wrong labels."""
-FLAT = 0.5
-"""The most confident rows must have at least this fraction of the errors of the next quarter."""
+LEAKS = ((0.9, 0.3), (0.96, 0.1))
+"""A column is suspicious if its skill alone, and the lead over the skill of the next column, are at least one of
+these."""
+NOISY, NOISY_HALF = 0.1, 0.15
+"""Error rates of the model in the most confident quarter and half of the rows that suggest wrong labels."""
+NOISY_VOTES = 0.1
+"""Error rate of the vote of the nearest rows, in the half of the rows where it is most confident."""
 FEW_VALUES = 10
-HEAVY_TAILS = 30.0
+MANY_CLASSES, ALWAYS, AGREEING, UNORDERED = 50, 0.95, 0.5, 0.6
+"""Up to this number of whole numbers are probably classes if the nearest rows agree in nearly all rows, or agree in
+many rows and differ by at least this fraction of a random difference in the others."""
+HEAVY_TAILS = 20.0
 """Excess kurtosis of residuals that squared errors cannot handle."""
 SMALL_BATCH = 8
 
@@ -53,7 +55,8 @@ def leakage(case: Case) -> Iterator[Finding]:
     if len(alone) < 2:
         return
     (name, best), (_, second), *_ = alone.items()
-    if best < LEAK or best - max(second, 0.0) < LEAK_LEAD:
+    lead = best - max(second, 0.0)
+    if not any(best >= skill and lead >= least for skill, least in LEAKS):
         return
     yield Finding(
         kind="leakage",
@@ -71,10 +74,9 @@ def label_noise(case: Case) -> Iterator[Finding]:
     facts = case.measured.labels
     if facts is None:
         return
-    top, second = facts.vote_errors[:2]
-    if top < NOISY or top < FLAT * second:
+    share, votes = (sum(errors[:2]) / 2 for errors in (facts.model_errors, facts.vote_errors))
+    if facts.model_errors[0] < NOISY or share < NOISY_HALF or votes < NOISY_VOTES:
         return
-    share = sum(facts.vote_errors[:2]) / 2
     yield Finding(
         kind="label_noise",
         severity="warning",
@@ -93,7 +95,10 @@ def wrong_loss(case: Case) -> Iterator[Finding]:
     facts, loss = case.measured.columns.target, case.model.encoding.loss
     if facts is None or loss != "mse":
         return
-    if facts.whole and facts.values <= FEW_VALUES:
+    mixed = facts.values <= MANY_CLASSES and (
+        facts.agreement >= ALWAYS or (facts.agreement >= AGREEING and facts.jump >= UNORDERED)
+    )
+    if facts.whole and (facts.values <= FEW_VALUES or mixed):
         yield Finding(
             kind="wrong_loss",
             severity="warning",

@@ -9,25 +9,32 @@ from ..core.formatting import number
 from .case import Case
 from .findings import Finding, Remedy
 
-GAP = 0.15
-"""Difference in skill between training and held-out rows that means overfitting, if it is certain."""
-CERTAIN = 2.0
-"""Standard errors of a difference that is certain."""
-LEAST_LEAD = 0.05
+LEAST_LEAD = 0.03
 """A network that underfits has at least this much less skill on its own training rows than a reference on new rows."""
+FITTED = 0.85
+"""From this skill on training rows on, a network does not underfit, whatever its options are."""
 STILL_FALLING = 0.2
 """The training loss was still falling if at least this share of its fall was in the second half of the epochs."""
 FEW_STEPS = 200
+GAP = 0.3
+"""Difference of the last validation loss and training loss, relative to the loss of outputs that are 0, that means
+overfitting."""
+EARLY = 0.6
+"""The best epoch was early if it was before this share of the epochs."""
 MEMORIZED = 0.5
 """A training loss below this fraction of the lowest validation loss shows that a network memorizes its rows."""
-REBOUND = 0.3
-"""Rise of the validation loss after its minimum, relative to its fall before, that means overfitting."""
 
 
 def underfitting(case: Case) -> Iterator[Finding]:
-    """Yield a finding if the network has less skill, even on training rows, than a simple method on held-out rows."""
+    """Yield a finding if a simple method is clearly better on held-out rows than the network, even on training rows.
+
+    A network with low skill and options that are known to cause it underfits too, whatever the simple methods reach.
+    """
     skills = case.measured.skills
-    if skills is None or not case.behind or skills.train > skills.best_reference - LEAST_LEAD:
+    if skills is None:
+        return
+    options, beaten = case.limits, case.behind and skills.train < skills.best_reference - LEAST_LEAD
+    if not beaten and not (options and skills.train < FITTED):
         return
     names = {"linear": skills.linear, "features": skills.features, "neighbors": skills.neighbors}
     best = max(names, key=lambda name: names[name])
@@ -36,11 +43,13 @@ def underfitting(case: Case) -> Iterator[Finding]:
         "features": "ridge regression on random features",
         "neighbors": "the mean of the nearest rows",
     }[best]
+    because = f", with {' and '.join(options)}" if options else ""
+    compared = f", {what} reaches {names[best]:.2f}" if beaten else ""
     yield Finding(
         kind="underfitting",
         severity="warning",
-        message=f"The network explains less than it could: its skill is {skills.held_out:.2f} on held-out rows and "
-        f"{skills.train:.2f} on training rows, {what} reaches {names[best]:.2f}.",
+        message=f"The network learns too little: its skill is {skills.train:.2f} on training rows and "
+        f"{skills.held_out:.2f} on held-out rows{because}{compared}.",
         evidence=case.skill_evidence,
         remedies=tuple(_against_underfitting(case)),
     )
@@ -55,26 +64,30 @@ def _against_underfitting(case: Case) -> Iterator[Remedy]:
 
 
 def overfitting(case: Case) -> Iterator[Finding]:
-    """Yield a finding if the validation loss rose again while the network memorized its training rows."""
-    skills = case.measured.skills
-    if skills is None or case.fact("rebound") < REBOUND:
+    """Yield a finding if the network memorized its training rows long after its best epoch.
+
+    A run with early stopping has none: its model is that of the best epoch, and no more epochs are wasted.
+    """
+    skills, history = case.measured.skills, case.history
+    if skills is None or history is None or not history.validation or history.config.get("patience") is not None:
         return
-    gap = skills.train - skills.held_out
-    memorized = case.fact("last_loss", 1.0) < MEMORIZED * case.fact("lowest_validation")
-    if not (memorized or (gap > GAP and gap > CERTAIN * skills.gap_error)):
+    facts = history.measurements()
+    gap = (facts["last_validation"] - facts["last_loss"]) / max(case.measured.expected_loss, 1e-12)
+    memorized = facts["last_loss"] < MEMORIZED * facts["lowest_validation"]
+    if not (gap > GAP and memorized and facts["best_share"] < EARLY):
         return
-    epoch = int(case.fact("best_epoch"))
+    epoch = int(facts["best_epoch"])
     yield Finding(
         kind="overfitting",
         severity="warning",
-        message=f"The network overfits after epoch {epoch}: the validation loss rose from "
-        f"{number(case.fact('lowest_validation'))} to {number(case.fact('last_validation'))}, while the training loss "
-        f"fell to {number(case.fact('last_loss'))}.",
+        message=f"The network memorizes its rows after epoch {epoch} of {len(history.losses)}: the training loss fell "
+        f"to {number(facts['last_loss'])}, the validation loss rose from {number(facts['lowest_validation'])} to "
+        f"{number(facts['last_validation'])}.",
         evidence={
             "train": skills.train,
             "held_out": skills.held_out,
             "gap": gap,
-            "rebound": case.fact("rebound"),
+            "rebound": facts["rebound"],
             "best_epoch": epoch,
         },
         remedies=tuple(_against_overfitting(case)),

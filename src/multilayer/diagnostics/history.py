@@ -98,6 +98,7 @@ class History:
             found |= {"first_loss": self.losses[0], "last_loss": self.losses[-1], "lowest_loss": min(self.losses)}
             found |= {"fall": self._fall(), "late_fall": self._late_fall(), "rises": self._rises()}
             found["best_epoch"] = self.best_epoch or 0
+            found["best_share"] = found["best_epoch"] / len(self.losses)
         if self.validation:
             found |= {"rebound": self._rebound(), "last_validation": self.validation[-1]}
             found["lowest_validation"] = min(self.validation)

@@ -24,7 +24,9 @@ from .rows import CheckedRows
 
 NEIGHBORS = 25
 MOST_ROWS = 1500
-FEWEST_ROWS = 150
+FEWEST_ROWS = 80
+FEWEST_HELD_OUT = 60
+"""With fewer held-out rows, the votes of the neighbors are measured on training rows."""
 BINS = 10
 CONTRADICTED = 0.2
 """A row is a suspect if at most this share of its neighbors has its label."""
@@ -56,15 +58,16 @@ def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFac
         return None
     train = train.at_most(MOST_ROWS)
     judged = train if held_out is None or not len(held_out) else held_out.at_most(MOST_ROWS)
-    votes = _votes(train, None if judged is train else judged)
-    own_votes = votes if judged is train else _votes(train, None)
+    own_votes = _votes(train, None)
+    voted = train if len(judged) < FEWEST_HELD_OUT else judged
+    votes = own_votes if voted is train else _votes(train, judged)
     truth, given = (np.asarray(side) for side in judged.sides)
     truth = truth.astype(np.int64)
     train_truth, train_given = np.asarray(train.sides[0]).astype(np.int64), np.asarray(train.sides[1])
     every = np.arange(len(train))
     against = own_votes[every, train_truth] <= CONTRADICTED
     suspects = every[against & (own_votes.max(1) >= 1 - CONTRADICTED) & (train_given.argmax(1) != train_truth)]
-    vote_errors, vote_confidence = _by_confidence(votes, truth)
+    vote_errors, vote_confidence = _by_confidence(votes, np.asarray(voted.sides[0]).astype(np.int64))
     model_errors, model_confidence = _by_confidence(given, truth)
     return LabelFacts(
         rows=len(judged),

@@ -15,8 +15,10 @@ For each layer with a weight matrix, in one backward pass of the mean loss:
     delta            root mean square over rows and units of ∂loss_row/∂z, so that layers of any width are comparable
     weights          norm of the weights
     movement         ‖W − W₀‖/‖W₀‖, where W₀ are the initial weights
+    growth           ‖W‖/‖W₀‖
     update ratio     size of one step at the peak learning rate η, relative to the weights: η ‖g‖/‖W‖, or η √n/‖W‖ for
-                     Adam, which changes each of n weights by about η; about 0.001 to 0.01 is usual
+                     Adam, which changes each of n weights by about η; 0.001 to 0.1 is usual. W is the larger of the
+                     initial and the final weights.
     identical        share of units whose incoming weights equal those of another unit
 
 `gradient_slope` is the slope of log₁₀ delta over depth, per layer: negative if gradients vanish toward the input.
@@ -26,7 +28,7 @@ Batch norm uses its running statistics and dropout is off, so the numbers of a r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -79,9 +81,9 @@ class Update:
     rate: float
     adaptive: bool
 
-    def ratio(self, weights: Array, gradient: Array) -> float | None:
+    def ratio(self, weights: Array, first: Array | None, gradient: Array) -> float | None:
         """Return the size of a step relative to the weights. None if they are 0."""
-        norm = float(np.linalg.norm(weights))
+        norm = max(float(np.linalg.norm(weights)), 0.0 if first is None else float(np.linalg.norm(first)))
         size = math.sqrt(weights.size) if self.adaptive else float(np.linalg.norm(gradient))
         return self.rate * size / norm if norm > 0 else None
 
@@ -96,6 +98,7 @@ class WeightMeasurement:
     delta: float
     weights: float
     movement: float
+    growth: float
     identical: float
     update_ratio: float | None
 
@@ -131,8 +134,17 @@ class NetworkMeasurement:
     @property
     def movement(self) -> float:
         """Median of the movement of all layers whose initial weights are not 0."""
-        known = [one.movement for one in self.weights if not math.isnan(one.movement)]
-        return float(np.median(known)) if known else math.nan
+        return _median(one.movement for one in self.weights)
+
+    @property
+    def growth(self) -> float:
+        """Median of the growth of all layers whose initial weights are not 0."""
+        return _median(one.growth for one in self.weights)
+
+    @property
+    def update_ratio(self) -> float:
+        """Median of the update ratio of all layers. NaN if the optimizer is unknown."""
+        return _median(math.nan if one.update_ratio is None else one.update_ratio for one in self.weights)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -141,10 +153,17 @@ class NetworkMeasurement:
             "delta_ratio": self.delta_ratio,
             "gradient_slope": self.gradient_slope,
             "movement": self.movement,
+            "growth": self.growth,
+            "update_ratio": self.update_ratio,
             "unused_inputs": list(self.unused_inputs),
             "activations": [one.to_dict() for one in self.activations],
             "weights": [one.to_dict() for one in self.weights],
         }
+
+
+def _median(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.median(known)) if known else math.nan
 
 
 def measure_network(
@@ -268,8 +287,9 @@ def _weights(
                 delta=float(np.sqrt(np.mean(np.square(gradient.dy, dtype=np.float64)))) * rows,
                 weights=float(np.linalg.norm(now)),
                 movement=_movement(now, first),
+                growth=_growth(now, first),
                 identical=_identical(now),
-                update_ratio=None if update is None else update.ratio(now, gradient.parameters["weight"]),
+                update_ratio=None if update is None else update.ratio(now, first, gradient.parameters["weight"]),
             )
         )
     return found
@@ -278,6 +298,11 @@ def _weights(
 def _movement(now: Array, first: Array | None) -> float:
     norm = 0.0 if first is None else float(np.linalg.norm(first))
     return float(np.linalg.norm(now - first)) / norm if first is not None and norm > 0 else math.nan
+
+
+def _growth(now: Array, first: Array | None) -> float:
+    norm = 0.0 if first is None else float(np.linalg.norm(first))
+    return float(np.linalg.norm(now)) / norm if norm > 0 else math.nan
 
 
 def _identical(weights: Array) -> float:

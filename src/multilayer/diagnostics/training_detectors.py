@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..core.formatting import number
+from ..core.formatting import count, number, percent
 from .case import Case, with_activation, with_layer_norm
 from .findings import Finding, Place, Remedy
 
@@ -16,12 +16,24 @@ EXPLODING_RATIO = 30.0
 """Gradients explode if δ at the first layer is this many times that at the last."""
 VANISHING_RATIO = 0.01
 """Gradients vanish if δ at the first layer is below this fraction of that at the last."""
-BEHIND = 0.1
-"""A network is behind if its skill is this much below that of a simple reference, beyond the standard error."""
-UNSTEADY = 0.45
-"""The training loss is unsteady if it rises in this share of the epochs near the peak of the learning rate."""
-STILL = 0.02
-"""The weights have hardly moved if they changed by this fraction of their initial norm."""
+UNSTEADY, NEARLY_UNSTEADY, RISING = 0.45, 0.4, 0.3
+"""The training loss is unsteady if it rises in this share of the epochs near the peak of the learning rate. The second
+limit holds together with large updates, and the third together with a loss that is larger at the end."""
+JUMP, JUMP_FROM_ZERO = 5.0, 20.0
+"""The mean loss of the first epoch is too large if it is this many times the initial loss or, if that is unknown, the
+loss of outputs that are 0."""
+FAR = 6.0
+"""The weights have moved too far if they changed by this many times their initial norm."""
+LARGE_UPDATES = 0.2
+"""A step is too large if it changes the weights by this fraction of their norm."""
+STEADY, LATE, SMALL_UPDATES = 0.03, 0.85, 3e-4
+"""The learning rate is too low if the training loss rises in at most this share of the epochs, the best epoch is after
+this share of the epochs, and a step changes the weights by less than this fraction of their norm."""
+LEAST_LEAD, LEAST_MOVEMENT = 0.05, 0.1
+"""A network is worse than it could be if a reference leads by this skill, and was trained at all if its weights moved
+by this fraction."""
+NEARLY_ZERO = 0.15
+"""A training loss below this fraction of that of outputs that are 0 needs no higher learning rate."""
 
 
 def exploding_gradients(case: Case) -> Iterator[Finding]:
@@ -60,18 +72,21 @@ def _against_explosion(case: Case) -> Iterator[Remedy]:
 
 
 def vanishing_gradients(case: Case) -> Iterator[Finding]:
-    """Yield a finding if gradients shrink through the depth and the network has not learned what it could."""
+    """Yield a finding if gradients shrink through the depth of the initial network.
+
+    If the initial weights are unknown, the trained network decides, and must have learned less than it could.
+    """
     initial, now = case.measured.initial, case.network
-    ratios = [one.delta_ratio for one in (initial, now) if one is not None and not math.isnan(one.delta_ratio)]
-    if not ratios or min(ratios) >= VANISHING_RATIO or not case.behind:
+    ratio = now.delta_ratio if initial is None else initial.delta_ratio
+    if not ratio < VANISHING_RATIO or (initial is None and not (ratio > 0 and case.behind)):
         return
     yield Finding(
         kind="vanishing_gradients",
         severity="error",
-        message=f"Gradients shrink to {min(ratios):.1g} of their size from the last to the first of "
-        f"{len(now.weights)} layers, so the first layers hardly learn.",
+        message=f"Gradients shrink to {ratio:.1g} of their size from the last to the first of "
+        f"{len(now.weights)} layers{' at the start' if initial is not None else ''}, so the first layers hardly learn.",
         where=Place(layer=now.weights[0].name),
-        evidence={"gradient_ratio": min(ratios), "layers": len(now.weights), **case.skill_evidence},
+        evidence={"gradient_ratio": ratio, "layers": len(now.weights), **case.skill_evidence},
         remedies=tuple(_against_vanishing(case)),
     )
 
@@ -90,49 +105,78 @@ def _against_vanishing(case: Case) -> Iterator[Remedy]:
 
 
 def rate_too_high(case: Case) -> Iterator[Finding]:
-    """Yield a finding if training diverged, or was so unsteady that the network learned too little."""
+    """Yield a finding if training diverged, jumped, or was unsteady with steps that are too large."""
     history = case.history
     if history is None:
         return
-    facts = history.measurements()
-    unsteady = facts.get("rises", 0.0) >= UNSTEADY and case.behind and case.network.movement > 1
-    if not (history.diverged or history.rollbacks or unsteady):
+    facts, what = history.measurements(), _sign_of_large_steps(case)
+    if what is None:
         return
     rate = history.config.get("learning_rate")
-    at = f" of {rate:g}" if rate is not None else ""
-    what = (
-        "Training diverged"
-        if history.diverged
-        else f"The loss spiked {history.spikes} times"
-        if history.rollbacks
-        else f"The training loss rose in {facts['rises']:.0%} of the epochs, and the network is worse than it could be"
-    )
+    at = "" if rate is None else f" of {rate:g}"
     yield Finding(
         kind="rate_too_high",
         severity="error" if history.diverged else "warning",
         message=f"{what}: the learning rate{at} is too high.",
-        evidence={name: facts[name] for name in ("rises", "spikes", "rollbacks", "non_finite") if name in facts},
+        evidence={name: facts[name] for name in ("rises", "spikes", "rollbacks", "non_finite") if name in facts}
+        | {name: value for name, value in (("movement", case.network.movement),) if math.isfinite(value)},
         remedies=tuple(_other_rate(case, 0.1)),
     )
 
 
+def _sign_of_large_steps(case: Case) -> str | None:
+    """Return the first sign of a learning rate that is too high, or None."""
+    history, network = case.history, case.network
+    assert history is not None
+    if history.diverged:
+        return "Training diverged"
+    if history.rollbacks and not case.limits:
+        return f"The loss spiked {count(history.spikes, 'time')}"
+    if not history.losses:
+        return None
+    facts = history.measurements()
+    initial, expected = case.measured.initial, max(case.measured.expected_loss, 1e-12)
+    usual = JUMP_FROM_ZERO * expected if initial is None else JUMP * max(initial.loss, expected)
+    if facts["first_loss"] > usual:
+        return f"The mean loss of the first epoch is {number(facts['first_loss'])}, far above the initial loss"
+    if case.limits:  # they explain an unsteady loss and low skill
+        return None
+    if network.movement > FAR:
+        return f"The weights moved by {number(network.movement)} times their initial size"
+    rises = facts["rises"]
+    unsteady = f"The training loss rose in {percent(rises)} of the epochs near the peak of the learning rate"
+    if rises >= NEARLY_UNSTEADY and network.update_ratio > LARGE_UPDATES and not math.isnan(network.movement):
+        return f"{unsteady}, and a step changes the weights by {percent(network.update_ratio)}"
+    if rises >= UNSTEADY and case.behind and network.movement > 1:
+        return f"{unsteady}, and the network is worse than it could be"
+    if rises >= RISING and facts["fall"] < 0 and case.lead > LEAST_LEAD and network.movement > LEAST_MOVEMENT:
+        return "The training loss is higher at the end than in the first epoch"
+    return None
+
+
 def rate_too_low(case: Case) -> Iterator[Finding]:
-    """Yield a finding if the weights hardly moved, and the loss was still falling."""
-    history = case.history
+    """Yield a finding if tiny, steady steps left the network worse than it could be."""
+    history, network = case.history, case.network
     if history is None or not history.losses:
         return
     facts = history.measurements()
-    movement = case.network.movement
-    if not movement < STILL or not case.behind:
+    steady = facts["rises"] < STEADY and facts["best_share"] >= LATE
+    poor = case.lead > LEAST_LEAD and facts["last_loss"] > NEARLY_ZERO * case.measured.expected_loss
+    if not (steady and poor and network.update_ratio < SMALL_UPDATES):
         return
     rate = history.config.get("learning_rate")
-    at = f" of {rate:g}" if rate is not None else ""
+    at = "" if rate is None else f" of {rate:g}"
     yield Finding(
         kind="rate_too_low",
         severity="error",
-        message=f"The weights have changed by only {movement:.1%} of their initial size: the learning rate{at} is too "
-        "low.",
-        evidence={"movement": movement, "fall": facts["fall"], "late_fall": facts["late_fall"], **case.skill_evidence},
+        message=f"A step changes the weights by only {network.update_ratio:.1g} of their size, and the training loss "
+        f"was still falling: the learning rate{at} is too low.",
+        evidence={
+            "update_ratio": network.update_ratio,
+            "movement": network.movement,
+            "fall": facts["fall"],
+            **case.skill_evidence,
+        },
         remedies=tuple(_other_rate(case, 10.0)),
     )
 

@@ -20,7 +20,12 @@ SEVERE_SHARE = 0.6
 
 
 def dead_units(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each layer in which many units are inactive on every training row."""
+    """Yield a finding for each layer in which many units are inactive on every training row.
+
+    Weights that weight decay has reduced to nothing are underfitting, not dead units.
+    """
+    if case.collapsed:
+        return
     for member, network in enumerate(case.measured.members, 1):
         for layer in network.activations:
             share = len(layer.dead) / layer.width
