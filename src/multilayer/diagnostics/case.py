@@ -12,7 +12,7 @@ from ..core.formatting import count
 from ..costs import cost
 from ..models.trained_model import TrainedModel
 from ..nn.layers import Activation, BatchNorm, Dropout, Layer, LayerNorm, Linear, Residual
-from ..runs.config import learning_rate
+from ..runs.config import Config, learning_rate
 from ..spec import Spec
 from ..spec.networks import mlp
 from .findings import Remedy
@@ -26,6 +26,8 @@ BEHIND = 0.08
 COLLAPSED = 0.3
 """Weights have collapsed if their norm is below this fraction of the initial norm."""
 
+CHOSEN = frozenset({"engine", "learning_rate", "epochs", "patience", "average", "calibrate"})
+"""Options that a run always stores with a value, whether the user set them or not."""
 STRONG_DROPOUT, STRONG_DECAY, STRONG_L2, NARROW = 0.6, 1.0, 0.05, 2
 """Options that limit what a network can learn: a dropout rate, decoupled weight decay, an L2 penalty, and the units of
 the narrowest hidden layer."""
@@ -85,14 +87,29 @@ class Case:
 
     def train_with(self, text: str, **changes: Any) -> Remedy:
         """Return a remedy that trains again with other options."""
+        named = {"spec": str(self.spec), **self._own_options(), **changes}
         words = ["mlp", "train", self.source]
-        named = {"spec": str(self.spec), **changes}
         for name, value in named.items():
-            option = f"--{OPTION_NAMES.get(name, name).replace('_', '-')}"
-            words += [option, "auto" if value is None else str(value)]
-        shown = {name: value for name, value in changes.items()}
-        command = "" if {"drop_columns", "drop_rows"} & shown.keys() else shlex.join(words)
-        return Remedy(text=text, command=command, changes=shown)
+            if value is not None:  # otherwise the default is used
+                words += [f"--{OPTION_NAMES.get(name, name).replace('_', '-')}", str(value)]
+        command = "" if {"drop_columns", "drop_rows"} & changes.keys() else shlex.join(words)
+        return Remedy(text=text, command=command, changes=changes)
+
+    def _own_options(self) -> dict[str, Any]:
+        """Return the options of the run that differ from their defaults, as far as this can be told."""
+        if self.history is None:
+            return {}
+        config, defaults = self.history.config, Config()
+        found = {
+            name: value
+            for name, value in config.items()
+            if name not in CHOSEN and value != getattr(defaults, name, None) and isinstance(value, str | int | float)
+        }
+        if self.usual_rate():
+            found["learning_rate"] = config["learning_rate"]
+        if config.get("patience") is None and config.get("epochs") is not None:
+            found["epochs"] = config["epochs"]
+        return found
 
     def spec_with(self, change: Change) -> str:
         """Return the network with changed layers, also inside residual blocks."""

@@ -16,7 +16,7 @@ SCALE_RATIO = 1000.0
 LEAKS = ((0.9, 0.3), (0.96, 0.1))
 """A column is suspicious if its skill alone, and the lead over the skill of the next column, are at least one of
 these."""
-NOISY, NOISY_HALF = 0.1, 0.15
+NOISY, NOISY_HALF = 0.1, 0.12
 """Error rates of the model in the most confident quarter and half of the rows that suggest wrong labels."""
 NOISY_VOTES = 0.1
 """Error rate of the vote of the nearest rows, in the half of the rows where it is most confident."""
