@@ -25,9 +25,10 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from ..core.formatting import count
 from ..data import Encoding, TrainingData
 from ..data.table import Table
-from ..errors import OptionError, option, option_name, unknown_name, warn
+from ..errors import OptionError, SpecError, option, option_name, unknown_name, warn
 from ..nn import losses
 from ..nn.activations.properties import extent
 from ..nn.layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
@@ -36,7 +37,6 @@ from ..runs.config import Config, Options
 from ..spec import Spec
 from ..spec.networks import mlp
 from .plan import with_defaults
-from .setup import choose_network
 
 RECIPES = ("tabular", "plain")
 HIDDEN = (256, 256, 256)
@@ -172,6 +172,36 @@ def complete(
         spec, note = raw_outputs(network, prepared.encoding)
         return spec, config, note
     return choose_network(None if network is None else network.spec, prepared.encoding), config, ""
+
+
+def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
+    """Return `spec`, checked against the data, or the plain network."""
+    outputs = encoding.outputs
+    if spec is None:
+        return mlp(encoding.inputs, d_out=outputs, activation="gelu", dropout=0.1)
+    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    inputs = encoding.inputs
+    if spec.inputs != inputs:
+        constant = sum(column.why == "constant" for column in encoding.columns)
+        keep = "a network with an input for each keeps them"
+        without = f", without {count(constant, 'constant column')} ({keep})" if constant else ""
+        raise SpecError(
+            f"the data has {describe(inputs)} after encoding{without}, but the network takes {describe(spec.inputs)}: "
+            f"begin it with {inputs.numeric}"
+            + (f"+cat({', '.join(map(str, inputs.categories))})" if inputs.categories else "")
+        )
+    if spec.d_out != outputs:
+        needed = count(outputs, "output")
+        if encoding.task.kind == "binary" and encoding.loss == "binary_cross_entropy":
+            needed = "1 output, or 2 with cross_entropy"
+        raise SpecError(f"the data and {encoding.loss} need {needed}, but the network has {spec.d_out}")
+    return spec
+
+
+def describe(inputs: Any) -> str:
+    numbers = count(inputs.numeric, "number")
+    sizes = ", ".join(map(str, inputs.categories))
+    return f"{numbers} and categories of {sizes} values" if inputs.categories else numbers
 
 
 def _of_recipe(

@@ -25,16 +25,17 @@ from ..engines import Engine, Settings
 from ..engines import make as engines
 from ..engines.fused_program import why_not
 from ..engines.protocol import LossFunction
-from ..errors import OptionError, SpecError, option
+from ..errors import OptionError, option
 from ..models import metrics
 from ..models.trained_model import TrainedModel
 from ..nn import losses, schedules
 from ..nn.calibration import Calibration, calibrated, combined, ensemble_temperature, temperature
 from ..nn.losses import Loss
 from ..runs.config import CHECKPOINT_STEPS, Config, OnSpike
-from ..spec import Spec, networks
+from ..spec import Spec
 from .plan import Plan, chosen_batch, with_defaults
 from .policies import EarlyStopping, NoMistakes, Plateau, Policy, Spikes, TimeLimit
+from .recipe import choose_network
 
 LOG_EVERY = 50
 """Steps between two `Progress` events."""
@@ -349,36 +350,6 @@ def with_loader(config: Config, batch: int) -> Config:
     if config.batch_size not in (None, batch):
         raise OptionError(f"the loader makes batches of {batch} rows, got batch_size={config.batch_size}: omit it")
     return replace(config, engine="torch", batch_size=batch)
-
-
-def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
-    """Return `spec`, checked against the data, or the plain network."""
-    outputs = encoding.outputs
-    if spec is None:
-        return networks.mlp(encoding.inputs, d_out=outputs, activation="gelu", dropout=0.1)
-    spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    inputs = encoding.inputs
-    if spec.inputs != inputs:
-        constant = sum(column.why == "constant" for column in encoding.columns)
-        keep = "a network with an input for each keeps them"
-        without = f", without {count(constant, 'constant column')} ({keep})" if constant else ""
-        raise SpecError(
-            f"the data has {describe(inputs)} after encoding{without}, but the network takes {describe(spec.inputs)}: "
-            f"begin it with {inputs.numeric}"
-            + (f"+cat({', '.join(map(str, inputs.categories))})" if inputs.categories else "")
-        )
-    if spec.d_out != outputs:
-        needed = count(outputs, "output")
-        if encoding.task.kind == "binary" and encoding.loss == "binary_cross_entropy":
-            needed = "1 output, or 2 with cross_entropy"
-        raise SpecError(f"the data and {encoding.loss} need {needed}, but the network has {spec.d_out}")
-    return spec
-
-
-def describe(inputs: Any) -> str:
-    numbers = count(inputs.numeric, "number")
-    sizes = ", ".join(map(str, inputs.categories))
-    return f"{numbers} and categories of {sizes} values" if inputs.categories else numbers
 
 
 def make_engine(
