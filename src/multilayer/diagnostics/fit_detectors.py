@@ -8,6 +8,7 @@ from typing import Any
 from ..core.formatting import number
 from .case import Case
 from .findings import Finding, Remedy
+from .references import REFERENCES
 
 LEAST_LEAD = 0.03
 """A network that underfits has at least this much less skill on its own training rows than a reference on new rows."""
@@ -36,15 +37,9 @@ def underfitting(case: Case) -> Iterator[Finding]:
     options, beaten = case.limits, case.behind and skills.train < skills.best_reference - LEAST_LEAD
     if not beaten and not (options and skills.train < FITTED):
         return
-    names = {"linear": skills.linear, "features": skills.features, "neighbors": skills.neighbors}
-    best = max(names, key=lambda name: names[name])
-    what = {
-        "linear": "ridge regression",
-        "features": "ridge regression on random features",
-        "neighbors": "the mean of the nearest rows",
-    }[best]
+    best = max(REFERENCES, key=lambda name: getattr(skills, name))
     because = f", with {' and '.join(options)}" if options else ""
-    compared = f", {what} reaches {names[best]:.2f}" if beaten else ""
+    compared = f", {REFERENCES[best]} reaches {skills.best_reference:.2f}" if beaten else ""
     yield Finding(
         kind="underfitting",
         severity="warning",

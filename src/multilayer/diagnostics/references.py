@@ -8,6 +8,8 @@
 Each is fitted on training rows in closed form and judged on the held-out rows. Classes are regressed as 0 and 1, and
 the largest output is the prediction. The ridge penalty has the smallest leave-one-out error of a few values.
 
+`Skills.scores` has the accuracy or R² of the same predictions, for displays.
+
 The skill of a prediction is 1 − Σ error / Σ error of the constant: 0 is no better than the constant, 1 is perfect. The
 error of a row is 0 or 1 for a class (the mean over labels for several), and the squared difference for numbers, divided
 by the variance of each target.
@@ -16,8 +18,9 @@ by the variance of each target.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +40,12 @@ FEATURES = 128
 MOST_INPUTS = 200
 """The references use at most this many numeric columns, those with the largest correlation with the target."""
 NEIGHBORS = 10
-REFERENCES = ("linear", "features", "neighbors")
+REFERENCES = {
+    "linear": "ridge regression",
+    "features": "ridge regression on random features",
+    "neighbors": "the mean of the nearest rows",
+}
+"""The references in words."""
 GOOD = 0.95
 """From this skill on, a model is nearly perfect."""
 MOST_ONE_HOT = 30
@@ -63,6 +71,11 @@ class Skills:
     gap_error: float
     """Standard error of train − held_out."""
     rows: int
+    train_rows: int
+    """Rows that the references were fitted on."""
+    metric: Literal["accuracy", "r2"]
+    scores: Mapping[str, float]
+    """Accuracy or R² of the model ("network") and the references on the held-out rows."""
 
     @property
     def best_reference(self) -> float:
@@ -70,12 +83,20 @@ class Skills:
         return max(self.linear, self.features, self.neighbors)
 
 
-def measure_skills(train: EvaluationRows, held_out: EvaluationRows, *, full: bool = True) -> Skills:
+def measure_skills(
+    train: EvaluationRows,
+    held_out: EvaluationRows,
+    *,
+    full: bool = True,
+    most_train: int = MOST_TRAIN,
+    most_held_out: int = MOST_HELD_OUT,
+) -> Skills:
     """Return the skills of the model of these rows and of the references.
 
-    Without `full`, the references of a model that is nearly perfect are not computed, and are NaN.
+    Without `full`, the references of a model that is nearly perfect are not computed, and are NaN. At most `most_train`
+    and `most_held_out` rows are used. No row may be in both.
     """
-    train, held_out = train.at_most(MOST_TRAIN), held_out.at_most(MOST_HELD_OUT)
+    train, held_out = train.at_most(most_train), held_out.at_most(most_held_out)
     scale = _Errors.of(train)
     own, own_train = scale.of_model(held_out), scale.of_model(train)
     constant, constant_train = scale.of_constant(held_out), scale.of_constant(train)
@@ -97,7 +118,17 @@ def measure_skills(train: EvaluationRows, held_out: EvaluationRows, *, full: boo
         error=float((own - best).std() / base / np.sqrt(max(n, 1))),
         gap_error=float(gap_error),
         rows=n,
+        train_rows=len(train),
+        metric="accuracy" if train.task.classifies else "r2",
+        scores=_scores(held_out, predictions),
     )
+
+
+def _scores(held_out: EvaluationRows, predictions: Mapping[str, Floats]) -> dict[str, float]:
+    """Return the accuracy or R² of the model and of each reference."""
+    truth, given = held_out.sides
+    score, each = metrics.accuracy if held_out.task.classifies else metrics.r2, np.ones(len(truth))
+    return {name: score(truth, values, each) for name, values in {"network": given, **predictions}.items()}
 
 
 def _predictions(train: EvaluationRows, held_out: EvaluationRows, goal: Floats) -> dict[str, Floats]:

@@ -34,8 +34,12 @@ class Samples:
     held_out: CheckedRows | None
 
     @staticmethod
-    def of_training(model: TrainedModel, prepared: TrainingData) -> Samples:
-        """Return at most `MOST_TRAIN` training rows and `MOST_HELD_OUT` held-out rows of a run."""
+    def of_training(model: TrainedModel, prepared: TrainingData, *, fold: int = 0) -> Samples:
+        """Return at most `MOST_TRAIN` training rows and `MOST_HELD_OUT` held-out rows of a run.
+
+        Most rows of an ensemble with folds are training rows of some members and held-out rows of others. The held-out
+        rows are then those of one fold, and the training rows are all others, so no row is in both.
+        """
         data = prepared.data
         every = CheckedRows(
             model=model,
@@ -46,10 +50,12 @@ class Samples:
             judges=judges_of(prepared, model),
             numbers=prepared.origin,
         )
-        train = replace(every, judges=None).take(spread(prepared.train, MOST_TRAIN))
-        if not len(prepared.validation):
-            return Samples(train=train, held_out=None)
-        return Samples(train=train, held_out=every.take(spread(prepared.validation, MOST_HELD_OUT)))
+        held_out = prepared.validation if every.judges is None else prepared.folds[fold]
+        train = prepared.train[~np.isin(prepared.train, held_out)]
+        return Samples(
+            train=replace(every, judges=None).take(spread(train, MOST_TRAIN)),
+            held_out=every.take(spread(held_out, MOST_HELD_OUT)) if len(held_out) else None,
+        )
 
     @staticmethod
     def of_source(model: TrainedModel, source: object) -> Samples:
