@@ -175,6 +175,15 @@ export interface Evaluation {
   residuals: Residual[] | null
   coverage: Coverage[] | null
   importance: Importance | null
+  /** Accuracy or R² and skill of the model (`network`) and of simple methods; absent in older reports. */
+  references?: {
+    metric: 'accuracy' | 'r2'
+    scores: Record<string, number>
+    skills: Record<string, number>
+    error: number
+    rows: number
+    train_rows: number
+  } | null
   worst: Worst
   data: Data | null
   notes: string[]

@@ -16,7 +16,7 @@ from ...spec import Spec
 
 Findings = Sequence[Mapping[str, Any]]
 
-POOR_FIT = frozenset({"hardly trained", "slow", "too small", "uninformative"})
+POOR_FIT = frozenset({"hardly trained", "slow", "too small", "behind", "uninformative"})
 """Causes of a poor fit that a fault of the training explains better."""
 TOO_SHORT = frozenset({"cut short", "out of time"})
 UNSTABLE = frozenset({"diverged", "spikes"})

@@ -40,7 +40,7 @@ from ...runs.events import (
 )
 from ...spec import Spec
 from .. import html as page
-from . import column_importance, data_summary, faults, quality
+from . import column_importance, data_summary, faults, quality, reachable
 from .column_importance import SECONDS
 from .quality import number
 from .sample import Sample, of_prepared, of_source
@@ -149,7 +149,10 @@ def evaluation(
     notes: Sequence[str] = (),
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Return the evaluation of a model on the rows of `sample`, and a summary of the data."""
+    """Return the evaluation of a model on the rows of `sample`, and a summary of the data.
+
+    `references`, the comparison with simple methods, needs the training rows: `of_run` adds it.
+    """
     encoding = sample.model.encoding
     task = encoding.task
     metric = metric if metric in metrics.names_for(task) else task.metric
@@ -173,6 +176,7 @@ def evaluation(
         "residuals": quality.residuals(sample),
         "coverage": quality.coverage(sample),
         "importance": important,
+        "references": None,
         "worst": data_summary.worst(sample, first),
         "data": None if table is None else data_summary.summary(table, encoding, first),
         "notes": [str(note) for note in notes],
@@ -184,7 +188,8 @@ def of_run(
 ) -> dict[str, Any]:
     """Return the evaluation of a model that has just been trained."""
     sample, train, table = of_prepared(model, prepared, source, validation)
-    return evaluation(sample, train, table, metric=metric, notes=prepared.notes, seconds=seconds)
+    found = evaluation(sample, train, table, metric=metric, notes=prepared.notes, seconds=seconds)
+    return {**found, "references": reachable.compare(model, prepared)}
 
 
 def write(folder: RunFolder, model: TrainedModel, evaluated: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
     evidence   measurements: skill on held-out and on training rows, best epoch, slopes of the losses at the end,
                calibration, spikes and divergence
-    sentences  quality compared with the baseline, fit (overfitting, too short, or neither), whether probabilities are
-               calibrated, and trouble such as divergence
+    sentences  quality compared with the baseline and with simple methods (`reachable`), fit (overfitting, too short, or
+               neither), whether probabilities are calibrated, and trouble such as divergence
     findings   faults that the diagnosis found; their remedies come first, and they replace weaker sentences (`faults`)
     causes     at most one about the fit (`fit_cause`), one about probabilities, one about stability
     remedies   one per cause; `moves` names the settings that it changes, and the direction
@@ -22,11 +22,14 @@ from typing import Any, Literal
 
 from ...core.formatting import count
 from ...nn import losses
-from . import faults
+from . import faults, reachable
 
 CLEARLY = 0.1
 """Minimum skill of a model that is clearly better than the baseline."""
-GOOD, FAIR = 0.8, 0.4
+GOOD = 0.8
+"""Minimum skill of a model that is good, if no simple method is clearly better."""
+FAIR = 0.4
+"""Below this skill, the verdict looks for a cause of a poor fit."""
 GAP = 0.15
 """Difference in skill between training and held-out rows that means overfitting, if it is also outside the interval."""
 STILL = 0.1
@@ -88,7 +91,8 @@ def verdict(report: dict[str, Any]) -> dict[str, Any]:
         sentences.append(("fair", "This run has not ended."))
     if found is not None:
         no_fit = fit_cause(seen) in replaced or any(one["kind"] in faults.FIT for one in findings)
-        sentences += _quality(found, seen) + ([] if no_fit else _fit(found, seen)) + _trust(found, seen)
+        sentences += _quality(found, seen) + _reachable(found, seen, findings)
+        sentences += ([] if no_fit else _fit(found, seen)) + _trust(found, seen)
     if seen.spikes and not seen.diverged and "spikes" not in replaced:
         sentences.append(("fair", f"The loss spiked {count(seen.spikes, 'time')} during training."))
     if not seen.held_out:
@@ -141,11 +145,24 @@ def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
         tone, how = ("bad", "No") if skill < CLEARLY else ("fair", "Not clearly")
         sentences = [(tone, f"{how} better than a guess: {measured}; {against}.")]
     else:
-        tone, word = ("good", "Good") if skill >= GOOD else ("fair", "Fair") if skill >= FAIR else ("fair", "Weak")
-        sentences = [(tone, f"{word}: {measured}; {against}.")]
+        good = skill >= GOOD and seen.reach != "more"
+        tone, words = ("good", "Good") if good else ("fair", "Better than a guess")
+        sentences = [(tone, f"{words}: {measured}; {against}.")]
     if found["rows"] < FEW:
         sentences.append(("fair", f"These figures are rough: they come from {rows}."))
     return sentences
+
+
+def _reachable(found: dict[str, Any], seen: Evidence, findings: faults.Findings) -> Sentences:
+    noise = reachable.noise_sentences(findings, _value(found, "accuracy"))
+    settled = seen.certain and reachable.fault_free(findings) and fit_cause(seen) in (None, "uninformative")
+    reach = "unknown" if seen.reach == "close" and (noise or not settled) else seen.reach
+    guess = (seen.skill or 0.0) < CLEARLY
+    return reachable.sentences(found.get("references"), reach=reach, rows=found["rows"], guess=guess) + noise
+
+
+def _value(found: Mapping[str, Any], name: str) -> float | None:
+    return next((entry["value"] for entry in found["metrics"] if entry["name"] == name), None)
 
 
 def _fit(found: dict[str, Any], seen: Evidence) -> Sentences:
@@ -200,6 +217,8 @@ class Evidence:
     train_skill: float | None = None
     outside: bool = False
     """Whether the skill on training rows is outside the interval of the held-out rows."""
+    reach: reachable.Reach = "unknown"
+    """What a comparison with simple methods says about what is reachable."""
     held_out: bool = True
     status: str = "finished"
     timed_out: bool = False
@@ -254,6 +273,7 @@ def evidence(report: Mapping[str, Any]) -> Evidence:
         "held_out": found["origin"] != "trained on",
         "confidence": confidence(found.get("calibration")),
         "coverage_off": first_uncovered(found) is not None,
+        "reach": reachable.reach_of(found.get("references"), run.get("rows")),
     }
     entry = main_metric(found)
     if entry is None:
@@ -353,10 +373,12 @@ def fit_cause(e: Evidence) -> str | None:
         return "overfits"
     if _still_improving(e):
         return "out of time" if e.timed_out else "cut short"
-    if e.skill >= FAIR:
+    if e.skill >= FAIR and e.reach != "more":
         return None
     if _slow(e):
         return "slow"
+    if e.reach != "unknown":
+        return "behind" if e.reach == "more" else "uninformative"
     return "too small" if _small(e) else "uninformative"
 
 
@@ -439,6 +461,9 @@ def _for_fit(cause: str, e: Evidence) -> Remedy:
             text, moves = f"Raise the learning rate{faster}.", {"learning_rate": 1}
         case "too small":
             text = f"A wider or deeper network: this one has {e.parameters:,} parameters for {e.rows:,} training rows."
+            moves = {"width": 1}
+        case "behind":
+            text = "Train with the default options and a wider network: a simple method is better than this run."
             moves = {"width": 1}
         case _:
             text = "The columns explain little of the target: check that both are correct, and add informative columns."
