@@ -78,6 +78,20 @@ def test_default_runs_on_the_bundled_tables_have_no_findings(data: str) -> None:
     assert kinds(ml.fit(spec, data, quiet=True)) == []
 
 
+def test_dead_units_have_the_epoch_since_which_they_are_dead() -> None:
+    spec, data, options = FAULTS["dead_units"]
+    run = ml.fit(spec, data, quiet=True, seed=3, **options)
+    for finding in (one for one in run.findings if one.kind == "dead_units"):
+        layer, epoch = finding.where.layer, finding.where.epoch
+        counted = {event["epoch"]: event["units"][layer] for event in run.events if event.get("units")}
+        assert epoch in counted
+        most = len(finding.where.units) / 2
+        assert len(set(counted[epoch]["dead"]) & set(finding.where.units)) >= most
+        assert all(
+            len(set(one["dead"]) & set(finding.where.units)) < most for e, one in counted.items() if e == epoch - 1
+        )
+
+
 def test_every_kind_has_a_detector() -> None:
     assert set(DETECTORS) == set(KINDS)
     assert EXPLAINS.keys() <= set(KINDS)

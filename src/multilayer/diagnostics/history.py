@@ -11,7 +11,7 @@ rebound                increase of the validation loss after its minimum / decre
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -42,8 +42,8 @@ class History:
     non_finite: int
     status: str
     reason: str
-    dead_by_epoch: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
-    """`EpochEnd.units` of the counted epochs."""
+    units: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
+    """`EpochEnd.units` of the counted epochs, by epoch."""
 
     @staticmethod
     def of(events: Iterable[Event]) -> History | None:
@@ -70,13 +70,26 @@ class History:
             non_finite=sum(isinstance(event, NonFinite) for event in found),
             status="running" if end is None else end.status,
             reason="" if end is None else end.reason,
-            dead_by_epoch={event.epoch: units for event in epochs if (units := getattr(event, "units", None))},
+            units={event.epoch: event.units for event in epochs if event.units},
         )
 
     @property
     def diverged(self) -> bool:
         """Whether values were not finite, or training was rolled back several times."""
         return self.non_finite > 0 or self.rollbacks >= 3 or any(not math.isfinite(loss) for loss in self.losses)
+
+    def life_of(self, layer: str, what: str, units: Collection[int]) -> tuple[int | None, int]:
+        """Return since which counted epoch most of these units were dead or saturated, and how many others recovered.
+
+        `layer` is the name in the events, with the ensemble member, and `what` is "dead" or "saturated".
+        """
+        found = {epoch: set(counted[layer][what]) for epoch, counted in self.units.items() if layer in counted}
+        since: int | None = None
+        for epoch in sorted(found, reverse=True):
+            if 2 * len(found[epoch] & set(units)) < len(units):
+                break
+            since = epoch
+        return since, len(set[int]().union(*found.values()) - set(units))
 
     def batch_size(self) -> int:
         """Return the number of rows per step: the option, or the one that the number of steps implies."""

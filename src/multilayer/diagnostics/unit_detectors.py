@@ -38,8 +38,11 @@ def dead_units(case: Case) -> Iterator[Finding]:
                 severity="error" if share >= SEVERE_SHARE else "warning",
                 message=f"{count(len(layer.dead), 'unit')} of {layer.width} in {layer.name} are dead: they output "
                 f"0 on every training row and no longer learn{waste}.",
-                where=_place(case, layer.name, layer.dead, member),
-                evidence={"units": len(layer.dead), "of": layer.width, "share": share, "flops_share": flops},
+                where=_place(case, layer.name, layer.dead, member, what="dead"),
+                evidence={
+                    **{"units": len(layer.dead), "of": layer.width, "share": share, "flops_share": flops},
+                    **_recovered(case, layer.name, layer.dead, member, what="dead"),
+                },
                 remedies=tuple(_against_dead(case)),
             )
 
@@ -67,8 +70,11 @@ def saturated_units(case: Case) -> Iterator[Finding]:
                 severity="error" if share >= SEVERE_SHARE else "warning",
                 message=f"{count(len(layer.saturated), 'unit')} of {layer.width} in {layer.name} are saturated: "
                 f"their slope is nearly 0 on at least 95 % of the training rows, so they hardly learn.",
-                where=_place(case, layer.name, layer.saturated, member),
-                evidence={"units": len(layer.saturated), "of": layer.width, "share": share, "z_std": layer.z_std},
+                where=_place(case, layer.name, layer.saturated, member, what="saturated"),
+                evidence={
+                    **{"units": len(layer.saturated), "of": layer.width, "share": share, "z_std": layer.z_std},
+                    **_recovered(case, layer.name, layer.saturated, member, what="saturated"),
+                },
                 remedies=tuple(_against_saturation(case)),
             )
 
@@ -101,9 +107,21 @@ def symmetric_units(case: Case) -> Iterator[Finding]:
             break
 
 
-def _place(case: Case, layer: str, units: np.ndarray, member: int) -> Place:
+def _place(case: Case, layer: str, units: np.ndarray, member: int, *, what: str = "") -> Place:
     return Place(
         layer=layer,
         units=tuple(units[:MOST_LISTED].tolist()),
+        epoch=_life(case, layer, units, member, what)[0] if what else None,
         member=member if len(case.measured.members) > 1 else None,
     )
+
+
+def _recovered(case: Case, layer: str, units: np.ndarray, member: int, *, what: str) -> dict[str, float]:
+    """Return the number of other units that were dead or saturated earlier, if it is known."""
+    since, recovered = _life(case, layer, units, member, what)
+    return {} if since is None else {"recovered": recovered}
+
+
+def _life(case: Case, layer: str, units: np.ndarray, member: int, what: str) -> tuple[int | None, int]:
+    name = layer if len(case.measured.members) == 1 else f"member{member}/{layer}"
+    return (None, 0) if case.history is None else case.history.life_of(name, what, units.tolist())
