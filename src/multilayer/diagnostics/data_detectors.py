@@ -21,12 +21,16 @@ NOISY, NOISY_HALF = 0.1, 0.12
 NOISY_VOTES = 0.1
 """Error rate of the vote of the nearest rows, in the half of the rows where it is most confident."""
 FEW_VALUES = 10
+"""Up to this number of different whole numbers, a target may be classes."""
 MANY_CLASSES, ALWAYS, AGREEING, UNORDERED = 50, 0.95, 0.5, 0.6
 """Up to this number of whole numbers are probably classes if the nearest rows agree in nearly all rows, or agree in
 many rows and differ by at least this fraction of a random difference in the others."""
 HEAVY_TAILS = 20.0
 """Excess kurtosis of residuals that squared errors cannot handle."""
 SMALL_BATCH = 8
+"""Batch norm needs batches of more rows than this."""
+LONG_TAIL, DISPERSED = 1.5, 50.0
+"""Whole numbers from 0 are counts if their skewness is above the first number, and variance / mean below the second."""
 
 
 def unscaled_inputs(case: Case) -> Iterator[Finding]:
@@ -70,7 +74,7 @@ def leakage(case: Case) -> Iterator[Finding]:
 
 
 def label_noise(case: Case) -> Iterator[Finding]:
-    """Yield a finding if even the most confident predictions are often wrong, and about as often as the others."""
+    """Yield a finding if even confident predictions are often wrong, those of the model and those of similar rows."""
     facts = case.measured.labels
     if facts is None:
         return
@@ -109,7 +113,7 @@ def wrong_loss(case: Case) -> Iterator[Finding]:
                 case.train_with("Train a classification.", task="auto", loss="auto", spec=case.spec_for(facts.values)),
             ),
         )
-    elif facts.whole and facts.positive and facts.skewness > 1.5 and facts.dispersion < 50:
+    elif facts.whole and facts.positive and facts.skewness > LONG_TAIL and facts.dispersion < DISPERSED:
         yield Finding(
             kind="wrong_loss",
             severity="warning",

@@ -14,7 +14,9 @@ from .findings import MOST_LISTED, Finding, Place, Remedy
 DEAD_SHARE = 0.25
 """Share of the units of a layer that must be dead. A few dead units are common and harmless."""
 SATURATED_SHARE = 0.25
+"""Share of the units of a layer that must be saturated."""
 IDENTICAL_SHARE = 0.5
+"""Share of the units of a layer that must be identical to another unit."""
 SEVERE_SHARE = 0.6
 """Share of the units from which a finding is an error."""
 

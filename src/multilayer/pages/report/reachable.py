@@ -22,14 +22,15 @@ from numpy.typing import NDArray
 
 from ...core.formatting import percent
 from ...data import TrainingData
+from ...diagnostics.case import BEHIND
 from ...diagnostics.references import GOOD, REFERENCES, Skills, measure_skills
 from ...diagnostics.rows import MOST_HELD_OUT, MOST_TRAIN, Samples
 from ...models.trained_model import TrainedModel
 
 CERTAIN = 2.0
 """Standard errors of a difference that is certain."""
-MUCH = 0.1
-"""A difference in skill that is large, as in the detectors of the diagnosis."""
+MUCH = BEHIND
+"""A difference in skill that is large."""
 LITTLE = 0.1
 """If no method has more skill than this, the columns may say little about the target."""
 FEWEST_ROWS = 30
