@@ -5,6 +5,7 @@
 | `on_config` | entries of the navigation that end in ``/`` become the pages of that folder |
 | `on_files` | generated pages are added (`reference.py`, `notebooks.py`), and the examples of all pages run |
 | `on_page_markdown` | the output of each example is put below it; ``<!-- generated: NAME -->`` becomes that part |
+| `on_page_markdown` | ``{{module.NAME}}`` becomes the value of that constant (`detectors.py`) |
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import detectors
 import notebooks
 import page_examples
 import reference
@@ -126,7 +128,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             parts += [f"\n\n{_formatted(one, links)}\n" for one in outputs]
         at = example.end
     text = "".join([*parts, markdown[at:]])
-    text = _PICTURE.sub(lambda match: match[1] + _link(match, links, page), text)
+    text = _PICTURE.sub(lambda match: match[1] + _link(match, links, page), detectors.constants(text))
     return _GENERATED.sub(lambda match: reference.part(match[1]), _NOTES.sub("", text))
 
 

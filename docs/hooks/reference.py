@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import detectors
+
 ROOT = Path(__file__).parents[2]
 NO_BREAK = "\u2011"
 """A hyphen at which a line is not broken."""
@@ -55,6 +57,16 @@ GROUPS: dict[str, Group] = {
         "Trained models",
         "Load a model, predict and evaluate. Neither needs PyTorch.",
         ("load", "models.trained_model.TrainedModel", "models.importance.Importance"),
+    ),
+    "diagnostics": (
+        "Diagnostics",
+        "Find what went wrong in training, and train again with a remedy. "
+        "[Finding out what went wrong](../../how-to/find-out-what-went-wrong.md) has examples.",
+        (
+            *("check", "diagnostics.check.Diagnosis", "diagnostics.findings.Finding", "diagnostics.findings.Place"),
+            *("diagnostics.findings.Remedy", "diagnostics.measurements.Measurements"),
+            *("training.retraining.retrain", "training.retraining.Retrained"),
+        ),
     ),
     "cost": (
         "Cost",
@@ -467,6 +479,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "modules": modules,
     "promise-tests": promise_tests,
     "decisions": decisions,
+    "detectors": partial(detectors.rules, table),
+    "explained-findings": partial(detectors.explained, table),
+    "detector-rates": detectors.rates,
 }
 """Generated parts: `<!-- generated: NAME -->` on a line of a page is replaced by one."""
 

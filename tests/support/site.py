@@ -10,8 +10,9 @@ DOCS = ROOT / "docs"
 
 sys.path.insert(0, str(DOCS / "hooks"))
 
+import detectors  # noqa: E402
 import notebooks  # noqa: E402
 import page_examples  # noqa: E402
 import reference  # noqa: E402
 
-__all__ = ["DOCS", "ROOT", "notebooks", "page_examples", "reference"]
+__all__ = ["DOCS", "ROOT", "detectors", "notebooks", "page_examples", "reference"]
