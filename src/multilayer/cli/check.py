@@ -25,7 +25,7 @@ EXAMPLES = (
 
 def check(
     model: Annotated[
-        Path, typer.Argument(metavar="RUN|MODEL", help="Folder of a run, or a model file.", show_default=False)
+        Path, typer.Argument(metavar="MODEL", help="The folder of a run, or a model file.", show_default=False)
     ],
     data: Annotated[
         str | None,

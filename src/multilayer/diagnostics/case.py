@@ -26,6 +26,8 @@ BEHIND = 0.08
 COLLAPSED = 0.3
 """Weights have collapsed if their norm is below this fraction of the initial norm."""
 
+NEAR_ADAM, NEAR_OTHERS = 3.0, 10.0
+"""A learning rate is clearly different from the default if it is larger or smaller by this factor."""
 CHOSEN = frozenset({"engine", "learning_rate", "epochs", "patience", "average", "calibrate"})
 """Options that a run always stores with a value, whether the user set them or not."""
 STRONG_DROPOUT, STRONG_DECAY, STRONG_L2, NARROW = 0.6, 1.0, 0.05, 2
@@ -120,10 +122,13 @@ class Case:
         return Spec(spec.inputs, _changed(spec.layers, change))
 
     def usual_rate(self) -> dict[str, Any]:
-        """Return the default learning rate as a change, if the run used a clearly different one."""
+        """Return the default learning rate as a change, if the run used a clearly different one.
+
+        Good rates of optimizers other than Adam differ more from the default.
+        """
         given = self.option("learning_rate")
-        usual = learning_rate(self.spec)
-        return {} if given is None or 0.5 <= given / usual <= 2 else {"learning_rate": None}
+        near = NEAR_ADAM if str(self.option("optimizer", "")).startswith("adam") else NEAR_OTHERS
+        return {"learning_rate": None} if given and not 1 / near <= given / learning_rate(self.spec) <= near else {}
 
     def usual_init(self) -> dict[str, Any]:
         return {} if self.option("init", "auto") in ("auto", "data") else {"init": "auto"}
@@ -236,3 +241,9 @@ def with_layer_norm(layers: Sequence[Layer]) -> Iterator[Layer]:
             yield LayerNorm()
         yield layer
         last = layer
+
+
+def batch_to_layer_norm(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """Replace every batch norm by a layer norm."""
+    for layer in layers:
+        yield LayerNorm() if isinstance(layer, BatchNorm) else layer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..core.formatting import count, number, percent
 from ..nn.layers import BatchNorm
-from .case import Case, with_layer_norm
+from .case import Case, batch_to_layer_norm
 from .findings import MOST_LISTED, Finding, Place
 
 LARGE_SCALE = 20.0
@@ -85,7 +85,7 @@ def label_noise(case: Case) -> Iterator[Finding]:
         kind="label_noise",
         severity="warning",
         message=f"About {percent(share)} of the labels contradict nearly all similar rows, also far from the boundary "
-        f"between classes: they are probably wrong. {count(len(facts.suspects), 'training row')} should be checked.",
+        f"between classes: they are probably wrong. {count(len(facts.suspects), 'row')} should be checked.",
         where=Place(rows=facts.suspects[:MOST_LISTED]),
         evidence={"share": share, "suspects": len(facts.suspects), "rows": facts.rows},
         remedies=(
@@ -110,7 +110,12 @@ def wrong_loss(case: Case) -> Iterator[Finding]:
             "are classes, train a classification.",
             evidence={"values": facts.values},
             remedies=(
-                case.train_with("Train a classification.", task="auto", loss="auto", spec=case.spec_for(facts.values)),
+                case.train_with(
+                    "Train a classification.",
+                    task="binary" if facts.values == 2 else "multiclass",
+                    loss="cross_entropy",
+                    spec=case.spec_for(facts.values),
+                ),
             ),
         )
     elif facts.whole and facts.positive and facts.skewness > LONG_TAIL and facts.dispersion < DISPERSED:
@@ -129,7 +134,9 @@ def wrong_loss(case: Case) -> Iterator[Finding]:
             message=f"A few residuals are very large (excess kurtosis {number(facts.residual_kurtosis)}): squared "
             "errors let them dominate.",
             evidence={"residual_kurtosis": facts.residual_kurtosis},
-            remedies=(case.train_with("Train with a loss that limits the effect of outliers.", loss="huber"),),
+            remedies=(
+                case.train_with("Train with the mean absolute error, which limits the effect of outliers.", loss="mae"),
+            ),
         )
 
 
@@ -148,7 +155,9 @@ def batch_norm_small_batch(case: Case) -> Iterator[Finding]:
         where=Place(layer=layer.name),
         evidence={"batch_size": batch},
         remedies=(
+            case.train_with(
+                "Train with layer norm, which does not depend on the batch.", spec=case.spec_with(batch_to_layer_norm)
+            ),
             case.train_with("Train with batches of 32 rows.", batch_size=32),
-            case.train_with("Train with layer norm.", spec=case.spec_with(with_layer_norm)),
         ),
     )

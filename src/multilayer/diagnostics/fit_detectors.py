@@ -90,6 +90,8 @@ def overfitting(case: Case) -> Iterator[Finding]:
 
 
 def _against_overfitting(case: Case) -> Iterator[Remedy]:
+    epochs = case.option("epochs") or 100
+    yield case.train_with("Stop early.", patience=max(10, epochs // 10))
     yield case.train_with(
-        "Train a smaller network with dropout, and stop early.", spec=case.narrower(), patience=10, weight_decay=0.3
+        "Train a smaller network with dropout, and stop early.", spec=case.narrower(), patience=max(10, epochs // 10)
     )

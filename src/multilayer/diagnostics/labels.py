@@ -6,8 +6,7 @@ the error rate among the most confident rows, and how little it differs from tha
 the two cases.
 
 Confidence is the share of the 25 nearest training rows with the same label. It is measured for held-out rows, or for
-training rows without their own label. Suspects are rows that nearly all of their neighbors contradict, as does the
-model.
+training rows without their own label. Suspects are rows whose neighbors clearly prefer another label.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..models import metrics
 from .references import inputs_of
-from .rows import CheckedRows
+from .rows import CheckedRows, joined
 
 NEIGHBORS = 25
 MOST_ROWS = 1500
@@ -28,8 +27,9 @@ FEWEST_ROWS = 80
 FEWEST_HELD_OUT = 60
 """With fewer held-out rows, the votes of the neighbors are measured on training rows."""
 BINS = 10
-CONTRADICTED = 0.2
-"""A row is a suspect if at most this share of its neighbors has its label."""
+ROUNDS = 3
+CONTRADICTED = 0.5
+"""A row is a suspect if its label has at most this fraction of the votes of the most frequent label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class LabelFacts:
     overconfidence: float
     """Mean probability of the predicted class minus the accuracy."""
     suspects: tuple[int, ...]
-    """Rows of the table, from 0."""
+    """Rows of the table, from 0, the clearest contradiction first."""
 
 
 def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFacts | None:
@@ -58,16 +58,11 @@ def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFac
         return None
     train = train.at_most(MOST_ROWS)
     judged = train if held_out is None or not len(held_out) else held_out.at_most(MOST_ROWS)
-    own_votes = _votes(train, None)
     voted = train if len(judged) < FEWEST_HELD_OUT else judged
-    votes = own_votes if voted is train else _votes(train, judged)
+    votes = _votes(train, None if voted is train else judged)
     truth, given = (np.asarray(side) for side in judged.sides)
     truth = truth.astype(np.int64)
-    train_truth, train_given = np.asarray(train.sides[0]).astype(np.int64), np.asarray(train.sides[1])
-    every = np.arange(len(train))
-    against = own_votes[every, train_truth] <= CONTRADICTED
-    suspects = every[against & (own_votes.max(1) >= 1 - CONTRADICTED) & (train_given.argmax(1) != train_truth)]
-    vote_errors, vote_confidence = _by_confidence(votes, np.asarray(voted.sides[0]).astype(np.int64))
+    vote_errors, vote_confidence = _by_confidence(votes, _labels(voted))
     model_errors, model_confidence = _by_confidence(given, truth)
     return LabelFacts(
         rows=len(judged),
@@ -77,22 +72,51 @@ def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFac
         model_confidence=model_confidence,
         calibration_error=_calibration_error(given, truth),
         overconfidence=float((given.max(1) - (given.argmax(1) == truth)).mean()),
-        suspects=tuple(train.numbers[suspects].tolist()),
+        suspects=_suspects([train] if judged is train else [train, judged]),
     )
 
 
 def _votes(train: CheckedRows, other: CheckedRows | None) -> NDArray[np.float64]:
     """Return the shares of the classes among the nearest training rows (rows, classes), without the row itself."""
+    return _shares(_distances(train, other), train)
+
+
+def _distances(train: CheckedRows, other: CheckedRows | None) -> NDArray[np.float64]:
+    """Return squared distances (rows, training rows), up to a constant per row. A row is infinitely far from itself."""
     inputs = inputs_of(train)
     scale = np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
     a, b = inputs / scale, (inputs if other is None else inputs_of(other)) / scale
     distance = (a**2).sum(1) - 2 * b @ a.T
     if other is None:
         np.fill_diagonal(distance, np.inf)
-    k = min(NEIGHBORS, len(a) - 1)
+    return distance
+
+
+def _shares(distance: NDArray[np.float64], train: CheckedRows) -> NDArray[np.float64]:
+    k = min(NEIGHBORS, distance.shape[1] - 1)
     nearest = np.argpartition(distance, k - 1, axis=1)[:, :k]
-    labels = np.eye(train.sides[1].shape[1])[np.asarray(train.sides[0]).astype(np.int64)]
+    labels = np.eye(train.sides[1].shape[1])[_labels(train)]
     return cast("NDArray[np.float64]", labels[nearest].mean(1))
+
+
+def _labels(rows: CheckedRows) -> NDArray[np.int64]:
+    return np.asarray(rows.sides[0]).astype(np.int64)
+
+
+def _suspects(parts: list[CheckedRows]) -> tuple[int, ...]:
+    """Return the rows of the table that their neighbors contradict. Suspects lose their vote, and all are judged again.
+
+    Held-out rows vote too: here, the neighbors judge each other's labels, not the model.
+    """
+    rows = parts[0] if len(parts) == 1 else joined(*parts)
+    distance, labels = _distances(rows, None), _labels(rows)
+    every, lead = np.arange(len(rows)), np.zeros(len(rows))
+    for _ in range(ROUNDS):
+        votes = _shares(np.where(lead > 0, np.inf, distance), rows)
+        own, top = votes[every, labels], votes.max(1)
+        lead = np.where(own <= CONTRADICTED * top, top - own, 0.0)
+    found = np.flatnonzero(lead > 0)
+    return tuple(rows.numbers[found[np.argsort(-lead[found], kind="stable")]].tolist())
 
 
 def _by_confidence(p: NDArray[np.float64], truth: NDArray[np.int64]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from ..core.sparse import Sparse
 from ..data import TrainingData
 from ..data.table import Rows
 from ..models.evaluation_rows import EvaluationRows, judges_of
@@ -24,6 +25,19 @@ class CheckedRows(EvaluationRows):
 
     def take(self, places: Rows) -> CheckedRows:
         return replace(super().take(places), numbers=self.numbers[places])
+
+
+def joined(first: CheckedRows, second: CheckedRows) -> CheckedRows:
+    """Return the rows of both, for measurements that do not need the model."""
+    dense = [one.x[np.arange(len(one))] if isinstance(one.x, Sparse) else one.x for one in (first, second)]
+    codes = [one.codes for one in (first, second) if one.codes is not None]
+    return CheckedRows(
+        model=first.model,
+        x=np.concatenate(dense),
+        codes=np.concatenate(codes) if codes else None,
+        y=np.concatenate([first.y, second.y]),
+        numbers=np.concatenate([first.numbers, second.numbers]),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

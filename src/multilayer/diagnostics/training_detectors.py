@@ -93,13 +93,12 @@ def vanishing_gradients(case: Case) -> Iterator[Finding]:
 
 def _against_vanishing(case: Case) -> Iterator[Remedy]:
     changes: dict[str, Any] = case.usual_init()
-    smooth = any(layer.function in ("sigmoid", "tanh", "softplus") for layer in case.network.activations)
-    if changes and not smooth:
-        yield case.train_with("Train with initial weights that keep the size of the signal.", **changes)
-    relu = case.with_changes(case.spec, with_activation("relu"))
+    elu = case.with_changes(case.spec, with_activation("elu"))
+    weights = " and with initial weights that keep the size of the signal" if changes else ""
+    yield case.train_with(f"Train with elu{weights}.", spec=str(elu), **changes)
     yield case.train_with(
         "Train with relu and a layer norm before each activation.",
-        spec=str(case.with_changes(relu, with_layer_norm)),
+        spec=str(case.with_changes(case.with_changes(case.spec, with_activation("relu")), with_layer_norm)),
         **changes,
     )
 

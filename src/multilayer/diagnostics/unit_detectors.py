@@ -50,14 +50,17 @@ def dead_units(case: Case) -> Iterator[Finding]:
 
 
 def _against_dead(case: Case) -> Iterator[Remedy]:
+    changes: dict[str, Any] = {**case.usual_scaling(), **case.usual_init()}
+    rate = case.option("learning_rate")
+    if rate:
+        changes["learning_rate"] = float(f"{rate / 3:.2g}")
+    elu = case.spec_with(with_activation("elu"))
     yield case.train_with(
-        "Train with gelu and the default learning rate, so that units keep a gradient.",
-        spec=case.spec_with(with_activation("gelu")),
-        **case.usual_rate(),
+        "Train with elu, whose units keep a gradient below 0, and with a third of the learning rate.",
+        spec=elu,
+        **changes,
     )
-    if case.usual_rate():
-        yield case.train_with("Train with the default learning rate.", **case.usual_rate())
-    yield case.train_with("Train with leaky_relu.", spec=case.spec_with(with_activation("leaky_relu")))
+    yield case.train_with("Train with gelu.", spec=case.spec_with(with_activation("gelu")), **case.usual_scaling())
 
 
 def saturated_units(case: Case) -> Iterator[Finding]:
