@@ -20,6 +20,8 @@ NOISY, NOISY_HALF = 0.1, 0.12
 """Error rates of the model in the most confident quarter and half of the rows that suggest wrong labels."""
 NOISY_VOTES = 0.1
 """Error rate of the vote of the nearest rows, in the half of the rows where it is most confident."""
+OVERLAP = 2.6
+"""Classes overlap if the less confident half of the rows has more than this many times the errors of the other half."""
 FEW_VALUES = 10
 """Up to this number of different whole numbers, a target may be classes."""
 MANY_CLASSES, ALWAYS, AGREEING, UNORDERED = 50, 0.95, 0.5, 0.6
@@ -74,22 +76,31 @@ def leakage(case: Case) -> Iterator[Finding]:
 
 
 def label_noise(case: Case) -> Iterator[Finding]:
-    """Yield a finding if even confident predictions are often wrong, those of the model and those of similar rows."""
+    """Yield a finding if even confident predictions are often wrong, those of the model and those of similar rows.
+
+    Predictions near the boundary between classes may be worse, but not much worse: otherwise, the classes overlap.
+    """
     facts = case.measured.labels
     if facts is None:
         return
     share, votes = (sum(errors[:2]) / 2 for errors in (facts.model_errors, facts.vote_errors))
     if facts.model_errors[0] < NOISY or share < NOISY_HALF or votes < NOISY_VOTES:
         return
+    if sum(facts.model_errors[2:]) / 2 > OVERLAP * share:
+        return
     yield Finding(
         kind="label_noise",
         severity="warning",
-        message=f"About {percent(share)} of the labels contradict nearly all similar rows, also far from the boundary "
-        f"between classes: they are probably wrong. {count(len(facts.suspects), 'row')} should be checked.",
+        message=f"About {percent(share)} of the labels contradict similar rows even where predictions are most "
+        "confident: these labels are wrong, or what decides them is not in the columns. "
+        f"{count(len(facts.suspects), 'row')} should be checked.",
         where=Place(rows=facts.suspects[:MOST_LISTED]),
         evidence={"share": share, "suspects": len(facts.suspects), "rows": facts.rows},
         remedies=(
-            case.train_with("Correct the listed labels, or train without these rows.", drop_rows=list(facts.suspects)),
+            case.train_with(
+                "Check the labels of the listed rows, and train without those that are wrong.",
+                drop_rows=list(facts.suspects),
+            ),
         ),
     )
 

@@ -129,7 +129,7 @@ def _sign_of_large_steps(case: Case) -> str | None:
     assert history is not None
     if history.diverged:
         return "Training diverged"
-    if history.rollbacks and not case.limits:
+    if (history.rollbacks > 1 or (history.rollbacks and case.behind)) and not case.limits:
         return f"The loss spiked {count(history.spikes, 'time')}"
     if not history.losses:
         return None
