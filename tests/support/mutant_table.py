@@ -38,7 +38,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         [
             ("loss=sums.weighted / max(sums.rows, 1),", "loss=sums.loss / max(sums.steps, 1),"),
             ("[min(order.batch, left - (len(losses) - 1) * order.batch)]", "[order.batch]"),
-            ("        position.in_epoch = Sums()\n", ""),
+            ("        position.in_epoch, position.units = Sums(), {}\n", "        position.units = {}\n"),
             ("        position.progress = Sums()\n", ""),
             ("states(self.policies), position=_copy(self.position)", "states(self.policies), position=self.position"),
             ("learning_rate=rate * self.good.state.rate_factor,", "learning_rate=rate,"),

@@ -104,7 +104,7 @@ class Case:
         config, defaults = self.history.config, Config()
         found = {
             name: value
-            for name, value in config.items()
+            for name, value in sorted(config.items())
             if name not in CHOSEN and value != getattr(defaults, name, None) and isinstance(value, str | int | float)
         }
         if self.usual_rate():

@@ -15,6 +15,8 @@ from ..models.trained_model import TrainedModel
 
 MOST_TRAIN, MOST_HELD_OUT = 2000, 1000
 """Largest number of rows that are kept of a run."""
+MOST_VALUES, FEWEST_ROWS = 1 << 20, 32
+"""Largest number of values of the kept training rows. Of wide tables, fewer rows are kept, but not fewer than this."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +51,7 @@ class Samples:
 
     @staticmethod
     def of_training(model: TrainedModel, prepared: TrainingData, *, fold: int = 0) -> Samples:
-        """Return at most `MOST_TRAIN` training rows and `MOST_HELD_OUT` held-out rows of a run.
+        """Return at most `MOST_TRAIN` training rows and `MOST_HELD_OUT` held-out rows of a run, fewer of a wide table.
 
         Most rows of an ensemble with folds are training rows of some members and held-out rows of others. The held-out
         rows are then those of one fold, and the training rows are all others, so no row is in both.
@@ -66,9 +68,10 @@ class Samples:
         )
         held_out = prepared.validation if every.judges is None else prepared.folds[fold]
         train = prepared.train[~np.isin(prepared.train, held_out)]
+        most = max(FEWEST_ROWS, MOST_VALUES // max(data.x.shape[1], 1))
         return Samples(
-            train=replace(every, judges=None).take(spread(train, MOST_TRAIN)),
-            held_out=every.take(spread(held_out, MOST_HELD_OUT)) if len(held_out) else None,
+            train=replace(every, judges=None).take(spread(train, min(most, MOST_TRAIN))),
+            held_out=every.take(spread(held_out, min(most, MOST_HELD_OUT))) if len(held_out) else None,
         )
 
     @staticmethod
