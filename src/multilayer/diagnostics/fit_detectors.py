@@ -67,7 +67,8 @@ def overfitting(case: Case) -> Iterator[Finding]:
     if skills is None or history is None or not history.validation or history.config.get("patience") is not None:
         return
     facts = history.measurements()
-    gap = (facts["last_validation"] - facts["last_loss"]) / max(case.measured.expected_loss, 1e-12)
+    expected = case.measured.expected_loss
+    gap = (facts["last_validation"] - facts["last_loss"]) / expected if expected > 0 else 0.0
     memorized = facts["last_loss"] < MEMORIZED * facts["lowest_validation"]
     if not (gap > GAP and memorized and facts["best_share"] < EARLY):
         return

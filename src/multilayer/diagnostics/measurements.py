@@ -42,7 +42,10 @@ class Measurements:
     initial: NetworkMeasurement | None
     """The first member before training."""
     expected_loss: float
-    """Loss of a network whose outputs are 0: log C for C classes, the variance for a standardized target."""
+    """Loss of a network whose outputs are 0: log C for C classes, the variance for a standardized target.
+
+    It is the scale of other losses, unless it is 0, as for the perceptron loss.
+    """
     skills: Skills | None
     columns: ColumnFacts
     labels: LabelFacts | None

@@ -14,7 +14,8 @@ For each layer with a weight matrix, in one backward pass of the mean loss:
     gradient         norm of the gradient of the weights
     delta            root mean square over rows and units of ∂loss_row/∂z, so that layers of any width are comparable
     weights          norm of the weights
-    movement         ‖W − W₀‖/‖W₀‖, where W₀ are the initial weights
+    movement         ‖W − W₀‖/‖W₀‖, where W₀ are the initial weights; unknown for the spline coefficients of a KAN
+                     layer, which start close to 0
     growth           ‖W‖/‖W₀‖
     update ratio     size of one step at the peak learning rate η, relative to the weights: η ‖g‖/‖W‖, or η √n/‖W‖ for
                      Adam, which changes each of n weights by about η; 0.001 to 0.1 is usual. W is the larger of the
@@ -39,7 +40,7 @@ from numpy.typing import NDArray
 from ..interpretation.passes import Gradients, Values, backward_pass, forward_pass
 from ..nn.activations import properties
 from ..nn.activations.function import ActivationFunction
-from ..nn.layers import Activation, Pass
+from ..nn.layers import KAN, Activation, Pass
 from ..nn.layers.base import Array
 from ..nn.losses import Loss
 from ..spec import Spec
@@ -278,7 +279,7 @@ def _weights(
             continue
         stored = spec.tensor_names[f"{entry.name}.weight"]
         now, gradient = np.asarray(tensors[stored]), back[entry.name]
-        first = None if initial is None else np.asarray(initial[stored])
+        first = None if initial is None or isinstance(entry.layer, KAN) else np.asarray(initial[stored])
         found.append(
             WeightMeasurement(
                 name=entry.name,

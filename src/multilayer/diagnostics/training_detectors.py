@@ -41,9 +41,9 @@ def exploding_gradients(case: Case) -> Iterator[Finding]:
     initial = case.measured.initial
     if initial is None:
         return
-    times = initial.loss / max(case.measured.expected_loss, 1e-12)
-    ratio = initial.delta_ratio
-    if math.isfinite(times) and times < EXPLODING_LOSS and not ratio > EXPLODING_RATIO:
+    expected, ratio = case.measured.expected_loss, initial.delta_ratio
+    times = initial.loss / expected if expected > 0 else 1.0
+    if math.isfinite(initial.loss) and times < EXPLODING_LOSS and not ratio > EXPLODING_RATIO:
         return
     evidence = {"initial_loss": initial.loss, "expected_loss": case.measured.expected_loss}
     if math.isfinite(ratio):
@@ -134,9 +134,9 @@ def _sign_of_large_steps(case: Case) -> str | None:
     if not history.losses:
         return None
     facts = history.measurements()
-    initial, expected = case.measured.initial, max(case.measured.expected_loss, 1e-12)
+    initial, expected = case.measured.initial, case.measured.expected_loss
     usual = JUMP_FROM_ZERO * expected if initial is None else JUMP * max(initial.loss, expected)
-    if facts["first_loss"] > usual:
+    if expected > 0 and facts["first_loss"] > usual:
         return f"The mean loss of the first epoch is {number(facts['first_loss'])}, far above the initial loss"
     if case.limits:  # they explain an unsteady loss and low skill
         return None
