@@ -43,11 +43,11 @@ Change = Callable[[Sequence[Layer]], Iterator[Layer]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """A model with its measurements. `source` is the table as a word of a command."""
+    """A model with its measurements. `source` is the table and its columns as words of a command."""
 
     model: TrainedModel
     measured: Measurements
-    source: str = "DATA"
+    source: tuple[str, ...] = ("DATA",)
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -90,10 +90,13 @@ class Case:
     def train_with(self, text: str, **changes: Any) -> Remedy:
         """Return a remedy that trains again with other options."""
         named = {"spec": str(self.spec), **self._own_options(), **changes}
-        words = ["mlp", "train", self.source]
+        words = ["mlp", "train", *self.source]
         for name, value in named.items():
-            if value is not None:  # otherwise the default is used
-                words += [f"--{OPTION_NAMES.get(name, name).replace('_', '-')}", str(value)]
+            word = OPTION_NAMES.get(name, name).replace("_", "-")
+            if isinstance(value, bool):
+                words.append(f"--{word}" if value else f"--no-{word}")
+            elif value is not None:  # otherwise the default is used
+                words += [f"--{word}", str(value)]
         command = "" if {"drop_columns", "drop_rows"} & changes.keys() else shlex.join(words)
         return Remedy(text=text, command=command, changes=changes)
 
@@ -109,6 +112,10 @@ class Case:
         }
         if self.usual_rate():
             found["learning_rate"] = config["learning_rate"]
+        if config.get("validation", "auto") is None:
+            found["validation"] = "none"
+        if isinstance(weights := config.get("class_weight"), Mapping):
+            found["class_weight"] = ",".join(f"{name}={weight:g}" for name, weight in sorted(weights.items()))
         if config.get("patience") is None and config.get("epochs") is not None:
             found["epochs"] = config["epochs"]
         return found
@@ -193,7 +200,7 @@ class Case:
         found: list[str] = []
         layers = [entry.layer for entry in self.spec.entries]
         dropout = max((layer.p for layer in layers if isinstance(layer, Dropout)), default=0.0)
-        widths = [layer.d_out for layer in layers if isinstance(layer, Linear)]
+        widths = [entry.d_out for entry in self.spec.entries if entry.layer.mixes]
         if dropout >= STRONG_DROPOUT:
             found.append(f"a dropout rate of {dropout:g}")
         if self.option("weight_decay", 0.0) > STRONG_DECAY:

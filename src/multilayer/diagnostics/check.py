@@ -18,7 +18,7 @@ from ..models.trained_model import TrainedModel, load
 from ..runs import RunFolder
 from ..runs.config import Config
 from ..runs.events import End
-from ..runs.stored_data import from_stored, read_once
+from ..runs.stored_data import command_words, from_stored, read_once
 from ..spec import Spec
 from . import data_detectors, fit_detectors, training_detectors, unit_detectors
 from .case import Case
@@ -161,7 +161,7 @@ def _check_folder(path: Path, data: Any, *, sharpness: bool) -> Diagnosis:
         options = replace(options, inputs=spec.inputs, outputs=spec.d_out)
         prepared = make_training_data(read_once(source), options, config)
         samples = Samples.of_training(model, prepared)
-        return diagnose(model, samples, history, source=saved["data"]["path"] or "DATA", sharpness=sharpness)
+        return diagnose(model, samples, history, source=command_words(saved["data"]), sharpness=sharpness)
 
 
 def diagnose(
@@ -169,7 +169,7 @@ def diagnose(
     samples: Samples,
     history: History | None,
     *,
-    source: str = "DATA",
+    source: tuple[str, ...] = ("DATA",),
     fresh: bool = True,
     full: bool = True,
     sharpness: bool = False,

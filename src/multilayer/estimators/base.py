@@ -39,8 +39,8 @@ from ..runs.events import EpochEnd, Start
 from ..training.fit import Run
 from ..training.fit import fit as train
 from ..training.recipe import Recipe, network
-from ..training.run import reraise_signal
 from ..training.setup import OtherNetwork
+from ..training.signals import reraise_signal
 from .callbacks import CallbackBridge, CallbackSupportMixin, has_callbacks, with_callbacks
 from .fitted import FittedMixin
 from .inputs import (

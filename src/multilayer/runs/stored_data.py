@@ -79,6 +79,24 @@ def location(data: Any) -> str | None:
     return str(data) if means_bundled(data) else str(Path(data).resolve())
 
 
+def command_words(saved: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the table and its columns, from `stored`, as words of the command `mlp train`.
+
+    Examples
+    --------
+    >>> from multilayer.data import DataOptions
+    >>> command_words(stored(DataOptions(target=["a", "b"], group="g"), "iris"))
+    ('iris', '--target', 'a,b', '--group', 'g')
+    """
+    words = [saved["path"] or "DATA"]
+    for name in ("target", "group", "time_column", "sample_weight", "categorical"):
+        value: Any = saved.get(name)
+        value = ",".join(map(str, value)) if name == "target" and isinstance(value, list | tuple) else value
+        for one in value if isinstance(value, list | tuple) else (value,):
+            words += [f"--{name.replace('_', '-')}", one] if isinstance(one, str) else ()
+    return tuple(words)
+
+
 def _data_at(location: str) -> Any:
     """Return the data for a result of `location`. Files in the working directory do not hide a bundled data set."""
     return bundled.load(location) if bundled.known(location) else location

@@ -24,7 +24,7 @@ from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
 from ..runs.events import NO_MISTAKES, End, Event
-from ..runs.stored_data import from_stored, location, read_once, stored
+from ..runs.stored_data import command_words, from_stored, read_once, stored
 from ..spec import Spec
 from .inputs import check_order, check_storable, encode, in_memory
 from .policies import Observer
@@ -175,7 +175,7 @@ def fit(
             folder,
             observers=watching,
             each_epoch=each_epoch,
-            source=location(data) or "DATA",
+            source=command_words(stored(made.options, data)),
             fresh=start is None,
             diagnosed=folder is not None or quiet is False or bool(observers or tracking),
         )
@@ -259,7 +259,7 @@ def resume(
                 observers=watching,
                 resumed=True,
                 each_epoch=each_epoch,
-                source=saved["data"]["path"] or "DATA",
+                source=command_words(saved["data"]),
             )
             _warn_of_few_steps(setup, done, planned=False)
             if report:

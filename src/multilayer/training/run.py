@@ -1,8 +1,5 @@
 """One run of the loop: its events, its model and its report, and where a killed run resumes.
 
-A signal (Ctrl-C, SIGTERM, SIGHUP) asks the run to save and stop; a second Ctrl-C stops it at once. Python delivers
-signals only to the main thread; in another thread, they keep their usual effect.
-
 The report is written last, while the data is in memory and the folder is locked. If it cannot be written, a warning is
 raised, and the run is not affected.
 """
@@ -15,12 +12,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from ..core import atomic_files
@@ -54,6 +49,7 @@ from ..runs.events import (
 from .loop import Loop, Outcome, position_of
 from .policies import Action, Continue, Observer, Stop, any_measures
 from .setup import Setup, versions
+from .signals import catch_signals
 
 _LARGEST_PAGE = 1 << 28
 """Largest report that a notebook shows, in bytes."""
@@ -111,8 +107,8 @@ class Run:
     """Some of the held-out rows, encoded, for the importance of the columns."""
     samples: Samples | None = field(default=None, repr=False)
     """Some of the training and held-out rows, encoded, for the diagnosis."""
-    source: str = field(default="DATA", repr=False)
-    """The table as a word of a command."""
+    source: tuple[str, ...] = field(default=("DATA",), repr=False)
+    """The table and its columns as words of a command."""
     fresh: bool = field(default=True, repr=False)
     """Whether training began with the initial weights of the configuration."""
 
@@ -198,7 +194,7 @@ def run_training(
     observers: Sequence[Observer],
     resumed: bool = False,
     each_epoch: Callable[[TrainingProgress], bool] | None = None,
-    source: str = "DATA",
+    source: tuple[str, ...] = ("DATA",),
     fresh: bool = True,
     diagnosed: bool = True,
 ) -> Run:
@@ -301,10 +297,9 @@ def _finish(
     run.model = setup.model(calibration)
     run.held_out = held_out_rows(run.model, setup.prepared, most=most_rows(setup.prepared.data.x.shape[1]))
     if outcome.status != "interrupted":
-        run.samples = Samples.of_training(run.model, setup.prepared)
         if folder is not None:
             run.model.save(folder.model)
-        for finding in run.findings if diagnosed else ():
+        for finding in _found(run, setup, diagnosed=diagnosed):
             loop.emit(FindingEvent(step=loop.position.step, finding=finding.to_dict()))
     loop.emit(
         End(
@@ -316,6 +311,18 @@ def _finish(
             metrics=metrics,
         )
     )
+
+
+def _found(run: Run, setup: Setup, *, diagnosed: bool) -> tuple[Finding, ...]:
+    """Keep rows for the diagnosis, and return its findings if `diagnosed`. An error in it never destroys a training."""
+    assert run.model is not None
+    try:
+        run.samples = Samples.of_training(run.model, setup.prepared)
+        return run.findings if diagnosed else ()
+    except (Exception, KeyboardInterrupt) as error:
+        run.samples = None
+        warn(f"the model is complete, but its training could not be checked: {type(error).__name__}: {error}")
+        return ()
 
 
 class _EpochCallback:
@@ -409,49 +416,6 @@ class _Recorder:
         if self.folder is not None:
             self.folder.append(event)
         return [answer for observer in self.observers for answer in observer.notice(event) or ()]
-
-
-# Signals
-
-STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-
-class Interrupts:
-    """Record the first signal that was received. Calling the object returns its number, or None."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    def __call__(self) -> int | None:
-        return self.signal
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.signal = self.signal or number
-
-
-@contextmanager
-def catch_signals() -> Generator[Interrupts]:
-    """Record signals inside the `with` block, and restore the previous handlers at its end."""
-    caught = Interrupts()
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-    before = {number: signal.signal(number, caught.handle) for number in STOP_SIGNALS}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def reraise_signal(number: int | None) -> None:
-    """Raise a recorded signal again, for callers that do not return a `Run` with it."""
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    if number is not None:
-        signal.raise_signal(number)
 
 
 # Report
