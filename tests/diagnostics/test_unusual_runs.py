@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from typer.testing import CliRunner
 import multilayer as ml
 from multilayer.cli.main import app
 from multilayer.diagnostics.check import DETECTORS
+from multilayer.errors import RunError
+from multilayer.training.fit import fit
+from multilayer.training.retraining import retrain
 
 G = np.random.default_rng(0)
 X = G.normal(size=(600, 5))
@@ -90,3 +94,76 @@ def test_a_perceptron_that_separates_the_classes_has_no_findings(network: str, i
     run = ml.fit(network, (X, SEPARATED), loss="perceptron", optimizer="adam", init=init, epochs=20, quiet=True)
     assert run.metrics["accuracy"] > 0.95
     assert kinds(run) == []
+
+
+@pytest.mark.parametrize("network", ["5-1", "5-2-1", "5-64-dropout(0.6)-1"])
+def test_a_small_network_that_is_as_good_as_all_simple_methods_does_not_underfit(network: str) -> None:
+    noisy = X[:, 0] + np.random.default_rng(1).normal(size=600)
+    assert kinds(ml.fit(network, (X, noisy), quiet=True)) == []
+
+
+def test_a_regression_without_errors_has_the_right_loss() -> None:
+    run = ml.fit("5-32-1", (X, X @ [3, 2, 1, 1, 2]), quiet=True)
+    assert run.metrics["r2"] > 0.99
+    assert kinds(run) == []
+
+
+# Runs whose data was in memory, moved, or stopped
+
+
+def zeros(data: Any, path: Path, **options: Any) -> ml.training.run.Run:
+    return ml.fit("5-16-2", data, init="zeros", epochs=3, run=path, quiet=True, report=False, **options)
+
+
+def test_a_run_on_data_in_memory_needs_the_data(tmp_path: Path) -> None:
+    (finding,) = zeros((X, SEPARATED), tmp_path / "run").findings
+    for call in (lambda: ml.check(tmp_path / "run"), lambda: retrain(tmp_path / "run", finding)):
+        with pytest.raises(RunError, match="was trained on data in memory: set data to"):
+            call()
+    assert [one.kind for one in ml.check(tmp_path / "run", (X, SEPARATED)).findings] == ["symmetric_units"]
+    assert retrain(tmp_path / "run", finding, data=(X, SEPARATED)).gone
+
+
+def test_weights_and_validation_rows_in_memory_are_not_needed_for_a_check(tmp_path: Path) -> None:
+    held_out = (np.ones((3, 4)), np.array(["setosa"] * 3))
+    run = ml.fit("4-8-3", "iris", init="zeros", epochs=3, run=tmp_path / "run", validation=held_out, quiet=True)
+    assert [one.kind for one in ml.check(tmp_path / "run").findings] == ["symmetric_units"]
+    with pytest.raises(RunError, match=r"was trained with validation in memory, .*: apply the remedy in your own code"):
+        retrain(tmp_path / "run", run.findings[0])
+
+
+def test_a_table_that_was_moved_can_be_named(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table.csv")
+    ml.fit("4-8-2", table, target="in come", group="g", init="zeros", epochs=3, run=tmp_path / "run", quiet=True)
+    moved = table.rename(tmp_path / "moved.csv")
+    assert CliRunner().invoke(app, ["check", str(tmp_path / "run"), "--fix"]).exit_code == 2
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "run"), "--data", str(moved), "--fix"])
+    assert done.exit_code == 0
+    assert "Identical units: cured" in done.output
+
+
+def test_a_run_that_had_ended_is_checked_from_its_folder(tmp_path: Path) -> None:
+    ml.fit("4-8-3", "iris", init="zeros", epochs=3, run=tmp_path / "run", quiet=True, report=False)
+    ended = ml.resume(tmp_path / "run", quiet=True, report=False)
+    assert ml.check(ended).findings == ended.findings != ()
+
+
+def test_a_signal_stops_all_fixes_and_cures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ml.fit("4-8-3", "iris", init="zeros", epochs=3, run=tmp_path / "run", quiet=True, report=False)
+    finding = ml.check(tmp_path / "run").findings[0]
+
+    def stops(progress: Any) -> bool:
+        if progress.epoch:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    def interrupted(*given: Any, **options: Any) -> Any:
+        return fit(*given, **options, each_epoch=stops)
+
+    monkeypatch.setattr("multilayer.training.retraining.fit", interrupted)
+    new = retrain(tmp_path / "run", finding)
+    assert (new.run.end.status, new.gone, new.cured) == ("interrupted", False, False)
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "run"), "--fix"])
+    assert done.exit_code not in (0, 1, 2)
+    assert "Identical units (linear1)" in done.output
+    assert "cured" not in done.output

@@ -50,11 +50,13 @@ def check(
     if fix and not (model / "config.json").exists():
         raise OptionError(f"--fix needs the folder of a run, which knows its options and its table, got {model}")
     diagnosis = check_model(model, data, sharpness=sharpness)
-    retrained = _retrained(model, diagnosis, as_json=as_json) if fix else []
+    if not as_json:
+        _print(diagnosis)
+    retrained = _retrained(model, diagnosis, data, as_json=as_json) if fix else []
     if as_json:
         print(strict_json(_as_json(diagnosis, retrained, fix=fix)))
     else:
-        _print(diagnosis, retrained)
+        _print_outcomes(diagnosis, retrained)
     if strict and diagnosis.findings:
         raise typer.Exit(1)
 
@@ -66,12 +68,13 @@ def _as_json(diagnosis: Diagnosis, retrained: list[Retrained | None], *, fix: bo
     return found
 
 
-def _retrained(path: Path, diagnosis: Diagnosis, *, as_json: bool) -> list[Retrained | None]:
+def _retrained(path: Path, diagnosis: Diagnosis, data: str | None, *, as_json: bool) -> list[Retrained | None]:
     """Apply the first remedy of each finding. None where training again cannot apply one.
 
     Findings with the same remedy share one run.
     """
     from ..training.retraining import applicable, retrain
+    from ..training.signals import reraise_signal
 
     found: list[Retrained | None] = []
     for finding in diagnosis.findings:
@@ -82,12 +85,14 @@ def _retrained(path: Path, diagnosis: Diagnosis, *, as_json: bool) -> list[Retra
         known = next((one for one in found if one is not None and one.remedy == remedy), None)
         if known is None and not as_json:
             typer.echo(f"training again: {remedy.text}", err=True)
-        found.append(retrain(path, finding) if known is None else replace(known, finding=finding))
+        new = retrain(path, finding, data=data) if known is None else replace(known, finding=finding)
+        reraise_signal(new.run.signal)
+        found.append(new)
     return found
 
 
-def _print(diagnosis: Diagnosis, retrained: list[Retrained | None]) -> None:
-    from ..diagnostics.display import print_findings, title
+def _print(diagnosis: Diagnosis) -> None:
+    from ..diagnostics.display import print_findings
 
     found = diagnosis.measurements.sharpness
     if found is not None:
@@ -99,6 +104,11 @@ def _print(diagnosis: Diagnosis, retrained: list[Retrained | None]) -> None:
         print("no findings")
         return
     print_findings(console(), [one.to_dict() for one in diagnosis.findings])
+
+
+def _print_outcomes(diagnosis: Diagnosis, retrained: list[Retrained | None]) -> None:
+    from ..diagnostics.display import title
+
     for finding, new in zip(diagnosis.findings, retrained, strict=False):
         print(f"{title(finding.kind)}: {_outcome(new)}")
 

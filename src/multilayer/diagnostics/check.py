@@ -133,6 +133,8 @@ def check(model: Any, data: Any = None, *, sharpness: bool = False) -> Diagnosis
     if isinstance(model, str | Path) and (Path(model) / "config.json").exists():
         return _check_folder(Path(model), data, sharpness=sharpness)
     samples, history = getattr(model, "samples", None), History.of(getattr(model, "log", ()))
+    if history is not None and samples is None and data is None and getattr(model, "path", None) is not None:
+        return _check_folder(cast(Any, model).path, None, sharpness=sharpness)  # a run that `resume` has loaded
     if isinstance(samples, Samples) and data is None:
         run = cast(Any, model)
         return diagnose(run.model, samples, history, source=run.source, fresh=run.fresh, sharpness=sharpness)
@@ -156,12 +158,18 @@ def _check_folder(path: Path, data: Any, *, sharpness: bool) -> Diagnosis:
         if data is not None:
             return diagnose(model, Samples.of_source(model, data), history, sharpness=sharpness)
         saved = folder.config_with("config", "data", "spec")
-        source, options = from_stored(saved["data"], path, data=None, validation=None, sample_weight=None)
-        spec, config = Spec.from_dict(saved["spec"]), Config.from_dict(saved["config"], where=str(path))
+        stored, config = saved["data"], Config.from_dict(saved["config"], where=str(path))
+        if stored["path"] is None:
+            raise RunError(f"{path} was trained on data in memory: set {option_name('data')} to rows with their target")
+        if "validation" in stored["in_memory"]:
+            config = replace(config, validation=None)
+        not_needed: dict[str, Any] = {"in_memory": []}  # weights and validation rows
+        source, options = from_stored(stored | not_needed, path, data=None, validation=None, sample_weight=None)
+        spec = Spec.from_dict(saved["spec"])
         options = replace(options, inputs=spec.inputs, outputs=spec.d_out)
         prepared = make_training_data(read_once(source), options, config)
         samples = Samples.of_training(model, prepared)
-        return diagnose(model, samples, history, source=command_words(saved["data"]), sharpness=sharpness)
+        return diagnose(model, samples, history, source=command_words(stored), sharpness=sharpness)
 
 
 def diagnose(

@@ -8,6 +8,7 @@ from ..core.formatting import count, number, percent
 from ..nn.layers import BatchNorm
 from .case import Case, batch_to_layer_norm
 from .findings import MOST_LISTED, Finding, Place
+from .references import GOOD
 
 LARGE_SCALE = 20.0
 """Root mean square of an encoded column that is too large."""
@@ -107,7 +108,7 @@ def label_noise(case: Case) -> Iterator[Finding]:
 
 def wrong_loss(case: Case) -> Iterator[Finding]:
     """Yield a finding if the loss does not fit the values of the target."""
-    facts, loss = case.measured.columns.target, case.model.encoding.loss
+    facts, loss, skills = case.measured.columns.target, case.model.encoding.loss, case.measured.skills
     if facts is None or loss != "mse":
         return
     mixed = facts.values <= MANY_CLASSES and (
@@ -138,7 +139,7 @@ def wrong_loss(case: Case) -> Iterator[Finding]:
             evidence={"values": facts.values, "skewness": facts.skewness, "dispersion": facts.dispersion},
             remedies=(case.train_with("Train with the loss for counts.", loss="poisson"),),
         )
-    elif facts.residual_kurtosis > HEAVY_TAILS:
+    elif facts.residual_kurtosis > HEAVY_TAILS and not (skills is not None and skills.held_out >= GOOD):
         yield Finding(
             kind="wrong_loss",
             severity="warning",

@@ -12,6 +12,9 @@ from .references import REFERENCES
 
 LEAST_LEAD = 0.03
 """A network that underfits has at least this much less skill on its own training rows than a reference on new rows."""
+LEAST_LEAD_LIMITED = 0.01
+"""A network with options that limit it underfits if a reference has this much more skill on held-out rows: otherwise,
+nothing shows that more can be learned from this table."""
 FITTED = 0.85
 """From this skill on training rows on, a network does not underfit, whatever its options are."""
 STILL_FALLING = 0.2
@@ -29,13 +32,14 @@ MEMORIZED = 0.5
 def underfitting(case: Case) -> Iterator[Finding]:
     """Yield a finding if a simple method is clearly better on held-out rows than the network, even on training rows.
 
-    A network with low skill and options that are known to cause it underfits too, whatever the simple methods reach.
+    A network with low skill and options that are known to cause it underfits too if a simple method is slightly better.
     """
     skills = case.measured.skills
     if skills is None:
         return
     options, beaten = case.limits, case.behind and skills.train < skills.best_reference - LEAST_LEAD
-    if not beaten and not (options and skills.train < FITTED):
+    limited = options and skills.train < FITTED and case.lead > LEAST_LEAD_LIMITED
+    if not beaten and not limited:
         return
     best = max(REFERENCES, key=lambda name: getattr(skills, name))
     because = f", with {' and '.join(options)}" if options else ""

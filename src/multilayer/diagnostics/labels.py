@@ -26,6 +26,8 @@ MOST_ROWS = 1500
 FEWEST_ROWS = 80
 FEWEST_HELD_OUT = 60
 """With fewer held-out rows, the votes of the neighbors are measured on training rows."""
+FEWEST_JUDGED = 20
+"""With fewer held-out rows, the model is judged on training rows."""
 BINS = 10
 ROUNDS = 3
 CONTRADICTED = 0.5
@@ -57,7 +59,7 @@ def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFac
     if train.task.kind not in metrics.CLASSES or len(train) < FEWEST_ROWS:
         return None
     train = train.at_most(MOST_ROWS)
-    judged = train if held_out is None or not len(held_out) else held_out.at_most(MOST_ROWS)
+    judged = train if held_out is None or len(held_out) < FEWEST_JUDGED else held_out.at_most(MOST_ROWS)
     voted = train if len(judged) < FEWEST_HELD_OUT else judged
     votes = _votes(train, None if voted is train else judged)
     truth, given = (np.asarray(side) for side in judged.sides)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..data.table import Table
 from ..diagnostics import Finding, Remedy
-from ..errors import OptionError, RunError
+from ..errors import OptionError, RunError, option_name
 from ..runs import RunFolder
 from ..runs.config import Config
 from ..runs.events import EpochEnd
@@ -58,8 +58,8 @@ class Retrained:
 
     @property
     def gone(self) -> bool:
-        """Whether the new run has no finding of this kind."""
-        return not any(one.kind == self.finding.kind for one in self.run.findings)
+        """Whether the new run was checked and has no finding of this kind."""
+        return self.run.samples is not None and not any(one.kind == self.finding.kind for one in self.run.findings)
 
     @property
     def cured(self) -> bool:
@@ -104,6 +104,13 @@ def retrain(path: str | Path, finding: Finding, *, data: Any = None, run: str | 
     with RunFolder.open(path) as folder:
         saved = folder.config_with("config", "data", "spec")
         losses = [one.validation_loss for one in folder.events(effective=True) if isinstance(one, EpochEnd)]
+    if saved["data"]["in_memory"]:
+        raise RunError(
+            f"{path} was trained with {' and '.join(saved['data']['in_memory'])} in memory, which a run folder does "
+            "not save: apply the remedy in your own code"
+        )
+    if data is None and saved["data"]["path"] is None:
+        raise RunError(f"{path} was trained on data in memory: set {option_name('data')} to the same table")
     source, options = from_stored(saved["data"], path, data=data, validation=None, sample_weight=None)
     config, spec = Config.from_dict(saved["config"], where=str(path)), Spec.from_dict(saved["spec"])
     table = read_once(source)
