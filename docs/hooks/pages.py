@@ -23,7 +23,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import detectors
+import detector_pages
 import notebooks
 import page_examples
 import reference
@@ -128,7 +128,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             parts += [f"\n\n{_formatted(one, links)}\n" for one in outputs]
         at = example.end
     text = "".join([*parts, markdown[at:]])
-    text = _PICTURE.sub(lambda match: match[1] + _link(match, links, page), detectors.constants(text))
+    text = _PICTURE.sub(lambda match: match[1] + _link(match, links, page), detector_pages.constants(text))
     return _GENERATED.sub(lambda match: reference.part(match[1]), _NOTES.sub("", text))
 
 

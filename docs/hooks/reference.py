@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import detectors
+import detector_pages
 
 ROOT = Path(__file__).parents[2]
 NO_BREAK = "\u2011"
@@ -479,9 +479,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "modules": modules,
     "promise-tests": promise_tests,
     "decisions": decisions,
-    "detectors": partial(detectors.rules, table),
-    "explained-findings": partial(detectors.explained, table),
-    "detector-rates": detectors.rates,
+    "detectors": partial(detector_pages.rules, table),
+    "explained-findings": partial(detector_pages.explained, table),
+    "detector-rates": detector_pages.rates,
 }
 """Generated parts: `<!-- generated: NAME -->` on a line of a page is replaced by one."""
 

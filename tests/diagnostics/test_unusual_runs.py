@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 from pathlib import Path
@@ -106,6 +107,26 @@ def test_a_regression_without_errors_has_the_right_loss() -> None:
     run = ml.fit("5-32-1", (X, X @ [3, 2, 1, 1, 2]), quiet=True)
     assert run.metrics["r2"] > 0.99
     assert kinds(run) == []
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_class_weights_count_in_the_comparison_with_simple_methods(seed: int) -> None:
+    rare = (X[:, 0] + 0.5 * np.random.default_rng(seed).normal(size=600) > 1.5).astype(int)
+    run = ml.fit("5-32-2", (X, rare), class_weight="balanced", quiet=True, seed=seed)
+    skills = ml.check(run).measurements.skills
+    assert skills is not None
+    assert skills.scores["network"] == pytest.approx(run.metrics["accuracy"])
+    assert skills.held_out > 0.5
+    assert kinds(run) == []
+
+
+@pytest.mark.parametrize("network", ["5-32-1", "5-1"])
+def test_a_high_quantile_is_not_compared_with_methods_that_predict_the_mean(network: str, tmp_path: Path) -> None:
+    noisy = X[:, 0] + 2 * np.random.default_rng(1).normal(size=600)
+    run = ml.fit(network, (X, noisy), loss="quantile(0.95)", quiet=True, run=tmp_path / "run")
+    assert ml.check(run).measurements.skills is None
+    assert kinds(run) == []
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["references"] is None
 
 
 # Runs whose data was in memory, moved, or stopped

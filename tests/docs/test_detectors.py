@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from multilayer.diagnostics import KINDS, fit_detectors, unit_detectors
-from support.site import DOCS, detectors, reference
+from support.site import DOCS, detector_pages, reference
 
 
 def names(detector: Any) -> set[str]:
-    return {name for _, name in detectors.thresholds(detector)}
+    return {name for _, name in detector_pages.thresholds(detector)}
 
 
 def test_the_table_of_rules_has_every_kind_with_its_thresholds() -> None:
@@ -34,8 +34,8 @@ def test_thresholds_include_those_of_helpers_but_not_those_of_remedies() -> None
 
 def test_every_threshold_is_explained() -> None:
     for kind, detector in detectors_by_kind().items():
-        for module, name in detectors.thresholds(detector):
-            assert name in detectors.documented(module), f"{kind}: put a string below {module.__name__}.{name}"
+        for module, name in detector_pages.thresholds(detector):
+            assert name in detector_pages.documented(module), f"{kind}: put a string below {module.__name__}.{name}"
 
 
 def detectors_by_kind() -> Any:
@@ -45,21 +45,21 @@ def detectors_by_kind() -> Any:
 
 
 def test_constants_of_a_page_are_replaced_by_their_values() -> None:
-    text = detectors.constants(
+    text = detector_pages.constants(
         "{{unit_detectors.DEAD_SHARE:%}}, {{rows.MOST_TRAIN:,}}, {{training.plan.COUNTED_EPOCHS}}"
     )
     assert text == "25 %, 2,000, 8"
-    assert detectors.constants("{{ x }} {y.Z}") == "{{ x }} {y.Z}"
+    assert detector_pages.constants("{{ x }} {y.Z}") == "{{ x }} {y.Z}"
     with pytest.raises(ValueError, match="unknown constant 'DEAD'"):
-        detectors.constants("{{unit_detectors.DEAD}}")
+        detector_pages.constants("{{unit_detectors.DEAD}}")
     with pytest.raises(ValueError, match="unknown module 'units'"):
-        detectors.constants("{{units.DEAD}}")
+        detector_pages.constants("{{units.DEAD}}")
 
 
 def test_only_the_tables_of_the_last_set_are_shown() -> None:
     first = "== set choose\n| a |\n|---|\n\n"
     output = f"{first}== set report\nleakage: 2 cases\n\n| b |\n|---|\n| 1 |\n\nmissed\n\n| c |\n|---|"
-    assert detectors.tables_in(output) == "| b |\n|---|\n| 1 |\n\n| c |\n|---|"
+    assert detector_pages.tables_in(output) == "| b |\n|---|\n| 1 |\n\n| c |\n|---|"
 
 
 def test_the_guide_lists_every_finding_in_order() -> None:

@@ -25,7 +25,7 @@ from .curvature import Sharpness, noise_scale, sharpness
 from .history import History
 from .labels import LabelFacts, measure_labels
 from .networks import NetworkMeasurement, Update, measure_network
-from .references import GOOD, Skills, measure_skills
+from .references import GOOD, Skills, has_middle, measure_skills
 from .rows import CheckedRows, Samples
 
 NETWORK_ROWS = 256
@@ -76,7 +76,8 @@ class Measurements:
             _initial(one, history, i, len(model.members)) if fresh else None for i, one in enumerate(model.members)
         ]
         loss = losses.get(model.encoding.loss)
-        skills = measure_skills(train, held_out, full=full) if held_out is not None and len(held_out) else None
+        judged = held_out is not None and len(held_out) > 0 and has_middle(model.encoding.loss)
+        skills = measure_skills(train, held_out, full=full) if held_out is not None and judged else None
         return Measurements(
             members=tuple(
                 _measured(one, rows, one.tensors, start, full=full, update=_update(history))

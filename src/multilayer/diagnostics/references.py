@@ -6,7 +6,8 @@
     neighbors    the mean of the 10 nearest training rows
 
 Each is fitted on training rows in closed form and judged on the held-out rows. Classes are regressed as 0 and 1, and
-the largest output is the prediction. The ridge penalty has the smallest leave-one-out error of a few values.
+the largest output is the prediction. The ridge penalty has the smallest leave-one-out error of a few values. Sample
+and class weights count as in training: the references are fitted on rows drawn in proportion to them.
 
 `Skills.scores` has the accuracy or R² of the same predictions, for displays.
 
@@ -31,6 +32,7 @@ from ..core.sparse import Sparse
 from ..data.targets import Task
 from ..models import metrics
 from ..models.evaluation_rows import EvaluationRows
+from ..nn import losses
 
 Floats = NDArray[np.float64]
 
@@ -83,6 +85,18 @@ class Skills:
         return max(self.linear, self.features, self.neighbors)
 
 
+def has_middle(loss: str) -> bool:
+    """Return whether predictions are near the middle of the target, unlike a high or a low quantile.
+
+    Only these can be compared with the references.
+
+    >>> has_middle("mse"), has_middle("quantile(0.1, 0.9)"), has_middle("quantile(0.9)")
+    (True, True, False)
+    """
+    levels = losses.get(loss).quantiles
+    return not levels or levels[0] <= 0.5 <= levels[-1]
+
+
 def measure_skills(
     train: EvaluationRows,
     held_out: EvaluationRows,
@@ -97,15 +111,16 @@ def measure_skills(
     and `most_held_out` rows are used. No row may be in both.
     """
     train, held_out = train.at_most(most_train), held_out.at_most(most_held_out)
-    scale = _Errors.of(train)
-    own, own_train = scale.of_model(held_out), scale.of_model(train)
-    constant, constant_train = scale.of_constant(held_out), scale.of_constant(train)
+    scale, fitted = _Errors.of(train), _drawn(train)
+    each, each_train = _relative_weights(held_out), _relative_weights(train)
+    own, own_train = each * scale.of_model(held_out), each_train * scale.of_model(train)
+    constant, constant_train = each * scale.of_constant(held_out), each_train * scale.of_constant(train)
     base = float(constant.mean()) or 1.0
     if not full and 1 - float(own.mean()) / base >= GOOD:
         predictions: dict[str, Floats] = {}
     else:
-        predictions = _predictions(train, held_out, scale.goals(train))
-    errors = {name: scale.of_goals(held_out, prediction) for name, prediction in predictions.items()}
+        predictions = _predictions(fitted, held_out, scale.goals(fitted))
+    errors = {name: each * scale.of_goals(held_out, prediction) for name, prediction in predictions.items()}
     skills = dict.fromkeys(REFERENCES, math.nan) | {name: 1 - float(e.mean()) / base for name, e in errors.items()}
     best = errors[max(errors, key=lambda name: skills[name])] if errors else own
     n, base_train = len(own), float(constant_train.mean()) or 1.0
@@ -124,11 +139,25 @@ def measure_skills(
     )
 
 
+def _relative_weights(rows: EvaluationRows) -> Floats:
+    """Return the weights with a mean of 1."""
+    total = float(rows.weights.sum())
+    return rows.weights * (len(rows) / total) if total > 0 else np.ones(len(rows))
+
+
+def _drawn(rows: EvaluationRows) -> EvaluationRows:
+    """Return as many rows, each about as often as its weight says."""
+    if rows.weight is None or not rows.weights.sum() > 0:
+        return rows
+    ends = np.cumsum(_relative_weights(rows))
+    return rows.take(np.minimum(np.searchsorted(ends, np.arange(len(rows)) + 0.5), len(rows) - 1))
+
+
 def _scores(held_out: EvaluationRows, predictions: Mapping[str, Floats]) -> dict[str, float]:
     """Return the accuracy or R² of the model and of each reference."""
     truth, given = held_out.sides
-    score, each = metrics.accuracy if held_out.task.classifies else metrics.r2, np.ones(len(truth))
-    return {name: score(truth, values, each) for name, values in {"network": given, **predictions}.items()}
+    score = metrics.accuracy if held_out.task.classifies else metrics.r2
+    return {name: score(truth, values, held_out.weights) for name, values in {"network": given, **predictions}.items()}
 
 
 def _predictions(train: EvaluationRows, held_out: EvaluationRows, goal: Floats) -> dict[str, Floats]:
@@ -156,7 +185,7 @@ class _Errors:
 
     @staticmethod
     def of(train: EvaluationRows) -> _Errors:
-        goals = _goals(train)
+        goals = _goals(_drawn(train))
         return _Errors(task=train.task, constant=goals.mean(0), variance=np.maximum(goals.var(0), 1e-12))
 
     def goals(self, rows: EvaluationRows) -> Floats:

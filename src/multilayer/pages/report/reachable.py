@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ...core.formatting import percent
 from ...data import TrainingData
 from ...diagnostics.case import BEHIND
-from ...diagnostics.references import GOOD, REFERENCES, Skills, measure_skills
+from ...diagnostics.references import GOOD, REFERENCES, Skills, has_middle, measure_skills
 from ...diagnostics.rows import MOST_HELD_OUT, MOST_TRAIN, Samples
 from ...models.trained_model import TrainedModel
 
@@ -54,9 +54,11 @@ def compare(model: TrainedModel, prepared: TrainingData) -> dict[str, Any] | Non
 
     If the members of an ensemble hold out different folds, the methods are fitted once per fold, on the other rows, and
     the result is the mean over the folds. None if too few rows were held out, or if rows have weights, which the
-    methods do not use.
+    methods do not use, or if the model predicts a high or a low quantile, which they do not.
     """
     if len(prepared.validation) < FEWEST_ROWS or prepared.data.weight is not None:
+        return None
+    if not has_middle(model.encoding.loss):
         return None
     folds = max(1, len(prepared.folds)) if len(model.members) > 1 else 1
     found = [_skills(Samples.of_training(model, prepared, fold=fold)) for fold in range(folds)]
