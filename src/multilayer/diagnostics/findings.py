@@ -20,12 +20,12 @@ from typing import Any, Literal, cast
 
 KINDS = (
     "symmetric_units",
+    "unscaled_inputs",
     "exploding_gradients",
     "rate_too_high",
     "vanishing_gradients",
     "dead_units",
     "saturated_units",
-    "unscaled_inputs",
     "rate_too_low",
     "leakage",
     "label_noise",
