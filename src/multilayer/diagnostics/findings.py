@@ -38,12 +38,12 @@ KINDS = (
 
 TITLES = {
     "symmetric_units": "Identical units",
+    "unscaled_inputs": "Unscaled inputs",
     "exploding_gradients": "Exploding gradients",
     "rate_too_high": "Learning rate too high",
     "vanishing_gradients": "Vanishing gradients",
     "dead_units": "Dead units",
     "saturated_units": "Saturated units",
-    "unscaled_inputs": "Unscaled inputs",
     "rate_too_low": "Learning rate too low",
     "leakage": "Target leakage",
     "label_noise": "Likely label errors",
