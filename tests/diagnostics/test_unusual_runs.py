@@ -103,10 +103,14 @@ def test_a_small_network_that_is_as_good_as_all_simple_methods_does_not_underfit
     assert kinds(ml.fit(network, (X, noisy), quiet=True)) == []
 
 
-def test_a_regression_without_errors_has_the_right_loss() -> None:
-    run = ml.fit("5-32-1", (X, X @ [3, 2, 1, 1, 2]), quiet=True)
-    assert run.metrics["r2"] > 0.99
-    assert kinds(run) == []
+@pytest.mark.parametrize("target", [X[:, 0] ** 3, np.exp(X[:, 0])])
+def test_a_regression_with_small_residuals_has_the_right_loss(target: Any) -> None:
+    run = ml.fit("5-32-1", (X, target), quiet=True)
+    facts = ml.check(run).measurements.columns.target
+    assert facts is not None
+    assert facts.residual_kurtosis > 20
+    assert run.metrics["r2"] > 0.9
+    assert "wrong_loss" not in kinds(run)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

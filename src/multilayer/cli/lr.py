@@ -46,7 +46,7 @@ EXAMPLES = (
     "mlp lr iris --share 1 --json",
 )
 NOTE = """The exit code is 1 if there is no suggestion. The reason is printed: for example, the training is too short,
-or the loss does not fall at any learning rate."""
+or the loss does not clearly fall at any learning rate."""
 
 WITHOUT = (
     *("learning_rate", "average", "on_spike", "rollbacks", "metric", "patience", "time_limit", "ensemble", "calibrate"),

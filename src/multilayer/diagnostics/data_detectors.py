@@ -8,7 +8,6 @@ from ..core.formatting import count, number, percent
 from ..nn.layers import BatchNorm
 from .case import Case, batch_to_layer_norm
 from .findings import MOST_LISTED, Finding, Place
-from .references import GOOD
 
 LARGE_SCALE = 20.0
 """Root mean square of an encoded column that is too large."""
@@ -30,6 +29,8 @@ MANY_CLASSES, ALWAYS, AGREEING, UNORDERED = 50, 0.95, 0.5, 0.6
 many rows and differ by at least this fraction of a random difference in the others."""
 HEAVY_TAILS = 20.0
 """Excess kurtosis of residuals that squared errors cannot handle."""
+NO_MATTER = 0.9
+"""From this skill on held-out rows on, the residuals are too small for outliers to matter."""
 SMALL_BATCH = 8
 """Batch norm needs batches of more rows than this."""
 LONG_TAIL, DISPERSED = 1.5, 50.0
@@ -139,7 +140,7 @@ def wrong_loss(case: Case) -> Iterator[Finding]:
             evidence={"values": facts.values, "skewness": facts.skewness, "dispersion": facts.dispersion},
             remedies=(case.train_with("Train with the loss for counts.", loss="poisson"),),
         )
-    elif facts.residual_kurtosis > HEAVY_TAILS and not (skills is not None and skills.held_out >= GOOD):
+    elif facts.residual_kurtosis > HEAVY_TAILS and not (skills is not None and skills.held_out >= NO_MATTER):
         yield Finding(
             kind="wrong_loss",
             severity="warning",

@@ -393,13 +393,19 @@ class _Search:
         return _Round(trials, scores.tolist(), np.zeros(1) if rows is None else start - rows)
 
     def _choose(self, found: _Round, known: dict[str, Any]) -> LearningRateSuggestion:
-        """Return the rate with the lowest score, unless the held-out loss does not fall at any rate."""
+        """Return the rate with the lowest score, unless the held-out loss does not clearly fall at any rate."""
         trials, fall, steps = found.trials, found.fall, found.trials[0].steps
         error = float(fall.std()) / math.sqrt(len(fall))
         if fall.mean() <= EVIDENCE * error:
             lowest, start = min(one.loss for one in trials), known["start_loss"]
-            ends = "it diverges" if lowest == math.inf else f"it is {start:.4g} before training and {lowest:.4g} after"
-            return _declined(f"the held-out loss does not fall at any learning rate: {ends} {steps} steps", **known)
+            ends = (
+                "it diverges"
+                if lowest == math.inf
+                else f"it is {start:.4g} before training and {lowest:.4g} at best after"
+            )
+            return _declined(
+                f"the held-out loss does not clearly fall at any learning rate: {ends} {steps} steps", **known
+            )
         chosen = trials[int(np.argmin(found.scores))]
         lowest = min(trials, key=lambda one: one.loss)
         rates = [one.learning_rate for one in known["trials"]]
