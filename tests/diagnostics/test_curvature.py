@@ -60,8 +60,22 @@ def test_the_sharpness_is_that_of_the_hessian_of_pytorch(text: str) -> None:
 
     hessian = torch.autograd.functional.hessian(loss, flat).numpy()
     values = {name: model.get_parameter(name).detach().numpy() for name in names}
-    expected = max(np.linalg.eigvalsh(hessian), key=abs)
+    expected = np.linalg.eigvalsh(hessian)[-1]
     assert sharpness(spec, values, x, None, y, MSE).eigenvalue == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", [2, 13, 20])
+def test_the_sharpness_is_the_largest_eigenvalue_also_if_a_negative_one_is_larger_in_size(seed: int) -> None:
+    spec, g = ml.Spec.parse("2-3:tanh-1"), np.random.default_rng(seed)
+    values, x, y = ml.initialise(spec, seed=seed), g.normal(size=(40, 2)), 20 * g.normal(size=(40, 1))
+    gradient = gradient_of(spec, values, x, None, y, MSE)
+    weights = np.concatenate([np.asarray(values[name], np.float64).ravel() for name in spec.parameters])
+    hessian = [(gradient(weights + 1e-5 * e) - gradient(weights - 1e-5 * e)) / 2e-5 for e in np.eye(len(weights))]
+    eigenvalues = np.linalg.eigvalsh(np.array(hessian))
+    assert -eigenvalues[0] > eigenvalues[-1]
+    found = sharpness(spec, values, x, None, y, MSE)
+    assert found.eigenvalue == pytest.approx(eigenvalues[-1], rel=0.02)
+    assert found.stable_rate == pytest.approx(2 / eigenvalues[-1], rel=0.02)
 
 
 def test_the_noise_scale_of_a_known_gradient() -> None:

@@ -133,6 +133,18 @@ def test_a_high_quantile_is_not_compared_with_methods_that_predict_the_mean(netw
     assert json.loads((tmp_path / "run" / "report.json").read_text())["references"] is None
 
 
+def test_a_run_that_diverged_or_hardly_began_says_nothing_about_labels_and_columns() -> None:
+    labels = (X[:, 0] * X[:, 1] > 0).astype(int)
+    begun = ml.fit("5-8-2", (X, labels), epochs=1, quiet=True)
+    assert kinds(begun) == ["underfitting"]
+    diverged = ml.fit(
+        "5-64-64-1", (X, X[:, 0]), optimizer="sgd", learning_rate=1e30, epochs=3, on_spike="ignore", quiet=True
+    )
+    assert kinds(diverged) == ["rate_too_high"]
+    for run in (begun, diverged):
+        assert ml.check(run).findings == run.findings
+
+
 # Runs whose data was in memory, moved, or stopped
 
 

@@ -7,7 +7,8 @@
                    the learning rate is below 2 / sharpness.
 
 The noise scale is estimated from the mean squared norms of gradients over small batches and over all rows. The Hessian
-is multiplied by a vector as (g(w + εv) − g(w − εv)) / 2ε, and power iteration finds the eigenvalue of largest size.
+is multiplied by a vector as (g(w + εv) − g(w − εv)) / 2ε, and power iteration finds the eigenvalue of largest size. If
+it is negative, a second power iteration of the shifted matrix finds the largest eigenvalue.
 """
 
 from __future__ import annotations
@@ -82,9 +83,24 @@ def sharpness(
         return Sharpness(eigenvalue=0.0, converged=True)
     v = random.normal(0, Purpose.MEASURE, rows=np.array([0]), units=len(weights))[0]
     v /= np.linalg.norm(v)
-    step, value = DIFFERENCE * max(float(np.linalg.norm(weights)), 1.0), 0.0
+    step = DIFFERENCE * max(float(np.linalg.norm(weights)), 1.0)
+
+    def hessian(v: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (gradient(weights + step * v) - gradient(weights - step * v)) / (2 * step)
+
+    found = _power_iteration(hessian, v)
+    if found.eigenvalue >= 0:
+        return found
+    shift = -found.eigenvalue  # the eigenvalue of largest size is negative: H + shift has none below 0
+    shifted = _power_iteration(lambda v: hessian(v) + shift * v, v)
+    return Sharpness(eigenvalue=shifted.eigenvalue - shift, converged=shifted.converged)
+
+
+def _power_iteration(multiply: Gradient, v: NDArray[np.float64]) -> Sharpness:
+    """Return the eigenvalue of largest size."""
+    value = 0.0
     for _ in range(STEPS):
-        product = (gradient(weights + step * v) - gradient(weights - step * v)) / (2 * step)
+        product = multiply(v)
         last, value = value, float(v @ product)
         norm = float(np.linalg.norm(product))
         if norm == 0 or abs(value - last) <= CONVERGED * abs(value):

@@ -8,6 +8,7 @@ from ..core.formatting import count, number, percent
 from ..nn.layers import BatchNorm
 from .case import Case, batch_to_layer_norm
 from .findings import MOST_LISTED, Finding, Place
+from .measurements import LEAKED
 
 LARGE_SCALE = 20.0
 """Root mean square of an encoded column that is too large."""
@@ -20,6 +21,8 @@ NOISY, NOISY_HALF = 0.1, 0.12
 """Error rates of the model in the most confident quarter and half of the rows that suggest wrong labels."""
 NOISY_VOTES = 0.1
 """Error rate of the vote of the nearest rows, in the half of the rows where it is most confident."""
+FEWEST_STEPS = 100
+"""After fewer steps, errors of the model say nothing about the labels."""
 OVERLAP = 2.6
 """Classes overlap if the less confident half of the rows has more than this many times the errors of the other half."""
 FEW_VALUES = 10
@@ -58,9 +61,9 @@ def unscaled_inputs(case: Case) -> Iterator[Finding]:
 
 
 def leakage(case: Case) -> Iterator[Finding]:
-    """Yield a finding if one column predicts the target nearly perfectly, and no other column does."""
-    alone = case.measured.columns.alone
-    if len(alone) < 2:
+    """Yield a finding if one column predicts the target nearly perfectly, no other does, and the model learned it."""
+    alone, skills = case.measured.columns.alone, case.measured.skills
+    if len(alone) < 2 or (skills is not None and max(skills.train, skills.held_out) < LEAKED):
         return
     (name, best), (_, second), *_ = alone.items()
     lead = best - max(second, 0.0)
@@ -83,7 +86,7 @@ def label_noise(case: Case) -> Iterator[Finding]:
     Predictions near the boundary between classes may be worse, but not much worse: otherwise, the classes overlap.
     """
     facts = case.measured.labels
-    if facts is None:
+    if facts is None or case.fact("steps", FEWEST_STEPS) < FEWEST_STEPS:
         return
     share, votes = (sum(errors[:2]) / 2 for errors in (facts.model_errors, facts.vote_errors))
     if facts.model_errors[0] < NOISY or share < NOISY_HALF or votes < NOISY_VOTES:

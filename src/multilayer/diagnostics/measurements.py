@@ -31,7 +31,7 @@ from .rows import CheckedRows, Samples
 NETWORK_ROWS = 256
 """Rows of a forward and backward pass."""
 LEAKED = 0.8
-"""A model of lower skill on held-out rows has no column that predicts nearly perfectly."""
+"""A model of lower skill on training and on held-out rows has no column that predicts nearly perfectly."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +86,9 @@ class Measurements:
             initial=None if first[0] is None else _measured(model.members[0], rows, first[0], None, full=False),
             expected_loss=float(np.mean(loss.rows(np.zeros((len(rows), model.spec.d_out)), rows.y))),
             skills=skills,
-            columns=measure_columns(train, alone=full or skills is None or skills.held_out >= LEAKED),
+            columns=measure_columns(
+                train, alone=full or skills is None or max(skills.train, skills.held_out) >= LEAKED
+            ),
             labels=measure_labels(train, held_out) if full or skills is None or skills.held_out < GOOD else None,
             history=history,
             noise_scale=_of_first(noise_scale, model, rows) if full else None,
