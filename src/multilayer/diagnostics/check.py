@@ -32,12 +32,12 @@ Detector = Callable[[Case], Iterator[Finding]]
 
 DETECTORS: Mapping[str, Detector] = {
     "symmetric_units": unit_detectors.symmetric_units,
+    "unscaled_inputs": data_detectors.unscaled_inputs,
     "exploding_gradients": training_detectors.exploding_gradients,
     "rate_too_high": training_detectors.rate_too_high,
     "vanishing_gradients": training_detectors.vanishing_gradients,
     "dead_units": unit_detectors.dead_units,
     "saturated_units": unit_detectors.saturated_units,
-    "unscaled_inputs": data_detectors.unscaled_inputs,
     "rate_too_low": training_detectors.rate_too_low,
     "leakage": data_detectors.leakage,
     "label_noise": data_detectors.label_noise,
