@@ -145,6 +145,14 @@ def test_a_run_that_diverged_or_hardly_began_says_nothing_about_labels_and_colum
         assert ml.check(run).findings == run.findings
 
 
+def test_a_run_too_short_to_be_stopped_early_does_not_overfit() -> None:
+    random_labels = np.random.default_rng(5).integers(0, 2, 100)
+    run = ml.fit("200-16-2", (np.random.default_rng(6).normal(size=(100, 200)), random_labels), epochs=10, quiet=True)
+    losses = [event for event in run.events if event["event"] == "epoch"]
+    assert losses[-1]["loss"] < 0.1 < min(one["validation_loss"] for one in losses)
+    assert "overfitting" not in kinds(run)
+
+
 # Runs whose data was in memory, moved, or stopped
 
 

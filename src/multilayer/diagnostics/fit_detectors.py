@@ -77,6 +77,8 @@ def overfitting(case: Case) -> Iterator[Finding]:
     if not (gap > GAP and memorized and facts["best_share"] < EARLY):
         return
     epoch = int(facts["best_epoch"])
+    if len(history.losses) - epoch <= _patience(case):  # stopping early would change nothing
+        return
     yield Finding(
         kind="overfitting",
         severity="warning",
@@ -95,8 +97,11 @@ def overfitting(case: Case) -> Iterator[Finding]:
 
 
 def _against_overfitting(case: Case) -> Iterator[Remedy]:
-    epochs = case.option("epochs") or 100
-    yield case.train_with("Stop early.", patience=max(10, epochs // 10))
+    yield case.train_with("Stop early.", patience=_patience(case))
     yield case.train_with(
-        "Train a smaller network with dropout, and stop early.", spec=case.narrower(), patience=max(10, epochs // 10)
+        "Train a smaller network with dropout, and stop early.", spec=case.narrower(), patience=_patience(case)
     )
+
+
+def _patience(case: Case) -> int:
+    return max(10, (case.option("epochs") or 100) // 10)
