@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.formatting import count, percent
+from ..runs.config import learning_rate
 from .case import Case, with_activation
 from .findings import MOST_LISTED, Finding, Place, Remedy
 
@@ -17,6 +18,8 @@ SATURATED_SHARE = 0.25
 """Share of the units of a layer that must be saturated."""
 IDENTICAL_SHARE = 0.5
 """Share of the units of a layer that must be identical to another unit."""
+MOST_TIMES_DEFAULT = 10.0
+"""Against dead units, the learning rate becomes at most this many times the default."""
 SEVERE_SHARE = 0.6
 """Share of the units from which a finding is an error."""
 
@@ -53,10 +56,10 @@ def _against_dead(case: Case) -> Iterator[Remedy]:
     changes: dict[str, Any] = {**case.usual_scaling(), **case.usual_init()}
     rate = case.option("learning_rate")
     if rate:
-        changes["learning_rate"] = float(f"{rate / 3:.2g}")
+        changes["learning_rate"] = float(f"{min(rate / 3, MOST_TIMES_DEFAULT * learning_rate(case.spec)):.2g}")
     elu = case.spec_with(with_activation("elu"))
     yield case.train_with(
-        "Train with elu, whose units keep a gradient below 0, and with a third of the learning rate.",
+        "Train with elu, whose units keep a gradient below 0, and with a lower learning rate.",
         spec=elu,
         **changes,
     )
