@@ -58,10 +58,10 @@ def test_a_file_of_options_may_contain_a_learning_rate(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a process")
 def test_ctrl_c_exits_with_130_and_prints_nothing() -> None:
     code = f"""
-import os, signal, sys
+import os, signal, sys, time
 from multilayer.cli.main import main
 from multilayer.training.rate_trials import ShortRuns
-ShortRuns.range_test = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+ShortRuns.range_test = lambda *_: (os.kill(os.getpid(), signal.SIGINT), time.sleep(30))
 sys.argv = ["mlp", *{COMMAND!r}]
 main()
 """

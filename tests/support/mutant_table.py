@@ -97,7 +97,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "training/run.py",
+        "training/signals.py",
         "cli/test_train.py",
         [
             ('("SIGINT", "SIGTERM", "SIGHUP")', '("SIGINT", "SIGHUP")'),
