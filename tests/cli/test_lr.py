@@ -62,6 +62,7 @@ import os, signal, sys, time
 from multilayer.cli.main import main
 from multilayer.training.rate_trials import ShortRuns
 ShortRuns.range_test = lambda *_: (os.kill(os.getpid(), signal.SIGINT), time.sleep(30))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores SIGINT
 sys.argv = ["mlp", *{COMMAND!r}]
 main()
 """
