@@ -9,7 +9,7 @@ const finding = (kind: string, severity: Finding['severity'], where: Finding['wh
   ...{ kind, severity, where, units, title: kind, message: '', place: [], unit: '', numbers: [], remedies: [] },
 })
 
-describe('the texts of findings', () => {
+describe('the sentences of findings', () => {
   it('group findings of one kind, with the worst severity', () => {
     const groups = groupFindings([finding('dead', 'warning'), finding('leak', 'info'), finding('dead', 'error')])
     expect(groups.map(({ kind, severity, findings }) => [kind, severity, findings.length])).toEqual([

@@ -101,7 +101,7 @@ class Case:
         return Remedy(text=text, command=command, changes=changes)
 
     def _own_options(self) -> dict[str, Any]:
-        """Return the options of the run that differ from their defaults, as far as this can be told."""
+        """Return the options of the run that differ from their defaults, as far as the configuration shows it."""
         if self.history is None:
             return {}
         config, defaults = self.history.config, Config()

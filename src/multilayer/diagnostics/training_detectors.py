@@ -82,9 +82,9 @@ def vanishing_gradients(case: Case) -> Iterator[Finding]:
         return
     yield Finding(
         kind="vanishing_gradients",
-        severity="error",
+        severity="error" if case.behind else "warning",
         message=f"Gradients shrink to {ratio:.1g} of their size from the last to the first of "
-        f"{len(now.weights)} layers{' at the start' if initial is not None else ''}, so the first layers hardly learn.",
+        f"{len(now.weights)} layers{' at the start' if initial is not None else ''}, so the first layers learn slowly.",
         where=Place(layer=now.weights[0].name),
         evidence={"gradient_ratio": ratio, "layers": len(now.weights), **case.skill_evidence},
         remedies=tuple(_against_vanishing(case)),

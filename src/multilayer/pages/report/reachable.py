@@ -45,7 +45,7 @@ FIELDS = {"network": "held_out"} | {name: name for name in REFERENCES}
 METRICS = {"accuracy": "accuracy", "r2": "R²"}
 
 Reach = Literal["more", "close", "unknown"]
-"""More is reachable, the model is close to what is reachable, or neither can be told."""
+"""More is reachable, the model is close to what is reachable, or it is unknown."""
 Sentences = list[tuple[str, str]]
 
 
