@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import scipy.sparse
+from pandas import DataFrame
 
 from multilayer.core import _core, random
 from multilayer.core.random import Purpose
 from multilayer.core.sparse import Sparse
+from multilayer.data import TrainingData
 from multilayer.data.batches import Data
 from multilayer.engines import Chunk, Engine, Order, Settings, UnitCounts, fused_engine
 from multilayer.engines.ensemble import Ensemble
@@ -27,6 +29,8 @@ from multilayer.nn.activations.properties import dead_range, saturates
 from multilayer.nn.layers import Activation, Layer, Pass, Residual, named
 from multilayer.runs.config import Config
 from multilayer.spec import Spec
+from multilayer.training.fit import given_options, read_and_choose
+from multilayer.training.recipe import Recipe
 from multilayer.training.setup import make_engine
 from support.cases import ACTIVATIONS, Case
 from support.engines import on_all_threads, orders, table
@@ -252,26 +256,83 @@ def test_counts_of_rows_that_are_computed_in_several_calls(monkeypatch: pytest.M
     assert_equal(run(FusedEngine(spec, sparse, settings()), orders(50, 8, 1)[0]).units, dense)
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch", "fused"])
-def test_an_ensemble_counts_each_member(engine: str) -> None:
-    spec = Spec.parse("3-21:relu:dropout(0.2)-9:hard_tanh-1")
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=(90, 3))
-    ready = prepare((x, x[:, 0] * x[:, 1]), ensemble=2)
-    config = Config(ensemble=2, engine="torch" if engine == "numpy" else engine, threads=2)
-    made = make_engine(spec, ready, config)
+# Ensembles: each member has its own rows, row order, dropout masks and initial weights
+
+
+def _plain_members(loss: str, seed: int) -> tuple[Spec, TrainingData, Config]:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(53, 3))
+    ready = prepare((x, x[:, 0] * x[:, 1]), ensemble=3)
+    spec = Spec.parse("3-21:relu:dropout(0.2)-[layernorm-9:hard_tanh-21]-1")
+    return spec, ready, Config(ensemble=3, loss=loss, optimizer="momentum", batch_size=17)
+
+
+def _recipe_members(activation: str, seed: int) -> tuple[Spec, TrainingData, Config]:
+    generator = np.random.default_rng(seed)
+    table = {"a": generator.normal(size=60), "b": generator.choice(list("stuvwxyzpqr"), 60)}
+    table["c"] = np.where(generator.random(60) < 0.2, np.nan, generator.normal(size=60))
+    table["y"] = np.array(["no", "yes"])[(table["a"] > 0).astype(int)]
+    given = given_options("fit", [], {"target": "y", "ensemble": 4, "optimizer": "momentum", "batch_size": 17})
+    shape = Recipe(hidden=(24, 9), activation=activation)
+    _, made = read_and_choose(None, DataFrame(table), recipe=None, shape=shape, given=given, began=0.0)
+    return made.spec, made.prepared, made.config
+
+
+ENSEMBLES: dict[str, Callable[[int], tuple[Spec, TrainingData, Config]]] = {
+    "plain": partial(_plain_members, "mse"),
+    "recipe with tanh": partial(_recipe_members, "tanh"),
+    "recipe with relu": partial(_recipe_members, "relu"),
+}
+
+
+def brute_force_members(name: str) -> tuple[tuple[Spec, TrainingData, Config], dict[str, UnitCounts]]:
+    """Return an ensemble, and the counts of each member over its own rows. No value is close to a bound."""
+    for seed in range(40):
+        spec, ready, config = ENSEMBLES[name](seed)
+        made = make_engine(spec, ready, replace(config, engine="numpy", dtype="float64"))
+        assert isinstance(made, Ensemble)
+        rows = max(len(member.rows) for member in made.members)
+        counts, nearest = dict[str, UnitCounts](), np.inf
+        for i, member in enumerate(made.members, 1):
+            assert isinstance(member.engine, NumpyEngine)
+            found = BruteForce()
+            for epoch in range(EPOCHS):
+                own = member.rows[random.permutation(len(member.rows), seed=member.seed, epoch=epoch)]
+                for part in Order(epoch=epoch, rows=np.resize(own, rows), batch=BATCH).batches():
+                    single = Order(epoch=epoch, rows=part, batch=len(part))
+                    found.step(member.engine, single)
+                    run(member.engine, single, count_units=False)
+            counts |= {f"member{i}/{layer}": one for layer, one in found.counts.items()}
+            nearest = min(nearest, found.nearest)
+        made.close()
+        if nearest > MARGIN:
+            return (spec, ready, config), counts
+    raise AssertionError("every table has a value close to a bound")
+
+
+def ensembles(spec: Spec, ready: TrainingData, config: Config) -> Iterator[Engine]:
+    for engine, dtype in itertools.product(("numpy", "torch", "fused"), ("float32", "float64")):
+        yield make_engine(spec, ready, replace(config, engine=engine, dtype=dtype))
+    for threads in (1, 4, 9):  # members one after another, in parallel, and in parallel with several threads each
+        yield make_engine(spec, ready, replace(config, engine="fused", threads=threads))
+    made = make_engine(spec, ready, replace(config, engine="fused"))
     assert isinstance(made, Ensemble)
-    order = Order(epoch=1, rows=np.arange(made.places)[:40], batch=16)
-    own = made._orders_of(1)
-    expected: dict[str, UnitCounts] = {}
-    for i, member in enumerate(made.members):
-        state = member.engine.state()
-        alone = run(member.engine, Order(epoch=1, rows=own[i][:40], batch=16))
-        expected |= {f"member{i + 1}/{name}": counts for name, counts in alone.units.items()}
-        member.engine.load(state)
-    assert list(expected) == ["member1/relu1", "member1/hard_tanh1", "member2/relu1", "member2/hard_tanh1"]
-    assert_equal(run(made, order).units, expected)
-    made.close()
+    shared = [replace(member, engine=on_all_threads(cast(FusedEngine, member.engine), 2)) for member in made.members]
+    yield Ensemble(shared, made.loss, threads=4)
+
+
+@pytest.mark.parametrize("name", ENSEMBLES)
+def test_counts_of_an_ensemble_equal_a_brute_force_pass(name: str) -> None:
+    made, expected = brute_force_members(name)
+    members = len({layer.partition("/")[0] for layer in expected})
+    assert members == made[2].ensemble
+    assert any(counts.flat.any() or counts.inactive.any() for counts in expected.values())
+    for engine in ensembles(*made):
+        places = engine.places
+        assert places is not None
+        found = total(engine, [Order(epoch=e, rows=np.arange(places), batch=BATCH) for e in range(EPOCHS)])
+        assert_equal(found, expected)
+        engine.close()
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns while it loads its compiler
