@@ -72,6 +72,45 @@ def test_a_rate_at_which_training_diverges_is_too_high() -> None:
     assert "rate_too_high" in kinds(run)
 
 
+SKEWED = (X, np.exp(2 * np.random.default_rng(1).normal(size=600)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "data", "rate", "default"),
+    [
+        (None, "iris", 10.0, 0.04),
+        (None, "diabetes", 10.0, 0.2),
+        (None, "wine", 3.0, 0.04),
+        (None, (X, G.poisson(np.exp(X[:, 0]))), 1.0, 0.02),
+        ("6-32-32-2", (X, Y), 3.0, None),
+        ("10-32-32-1", "diabetes", 10.0, None),
+    ],
+)
+def test_an_absurd_rate_is_too_high_also_if_the_initial_weights_are_unknown(
+    spec: str | None, data: Any, rate: float, default: float | None
+) -> None:
+    options: dict[str, Any] = {"epochs": 40, "quiet": True} | (
+        {"ensemble": 1, "hidden": (64, 64)} if spec is None else {"init": "data"}
+    )
+    if default == 0.02:
+        options |= {"task": "regression", "loss": "poisson"}
+    run = ml.fit(spec, data, learning_rate=rate, **options)
+    assert run.diagnosis is not None
+    assert run.diagnosis.measurements.initial is None
+    assert run.findings[0].kind == "rate_too_high"
+    assert run.findings[0].remedies[0].changes == {"learning_rate": default}
+    assert "underfitting" not in kinds(run)
+    assert "rate_too_high" not in kinds(ml.fit(spec, data, **options))
+
+
+@pytest.mark.parametrize("epochs", [2, 5, 20])
+def test_the_default_rate_of_the_recipe_is_not_too_high(epochs: int) -> None:
+    """Each cycle of the learning rate begins with a spike, and the target has outliers."""
+    for data in ("diabetes", SKEWED):
+        run = ml.fit(None, data, task="regression", epochs=epochs, ensemble=2, hidden=(64, 64), quiet=True)
+        assert "rate_too_high" not in kinds(run)
+
+
 @pytest.mark.parametrize("data", ["iris", "wine", "digits", "diabetes"])
 def test_default_runs_on_the_bundled_tables_have_no_findings(data: str) -> None:
     spec = {"iris": "4-16-3", "wine": "13-16-3", "digits": "64-64-10", "diabetes": "10-16-1"}[data]

@@ -15,7 +15,7 @@ from sklearn.metrics import balanced_accuracy_score
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import DataError, OptionError
-from multilayer.training.recipe import RATE
+from multilayer.runs.config import RECIPE_RATE
 from support.quick_estimators import QUICK, classes, numbers
 
 
@@ -43,7 +43,7 @@ def test_network_options() -> None:
 def test_the_docs_have_every_rate_of_the_recipe() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "estimator-options.md").read_text(encoding="utf-8")
     line = next(line for line in page.splitlines() if line.startswith("| `learning_rate`"))
-    assert re.findall(r"0\.\d+", line) == [str(rate) for rate in RATE.values()]
+    assert re.findall(r"0\.\d+", line) == [str(rate) for rate in RECIPE_RATE.values()]
 
 
 def test_training_options() -> None:

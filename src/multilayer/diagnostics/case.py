@@ -12,7 +12,7 @@ from ..core.formatting import count
 from ..costs import cost
 from ..models.trained_model import TrainedModel
 from ..nn.layers import Activation, BatchNorm, Dropout, Layer, LayerNorm, Linear, Residual
-from ..runs.config import Config, learning_rate
+from ..runs.config import RECIPE_RATE, Config, kind_of, learning_rate
 from ..spec import Spec
 from ..spec.networks import mlp
 from .findings import Remedy
@@ -135,7 +135,19 @@ class Case:
         """
         given = self.option("learning_rate")
         near = NEAR_ADAM if str(self.option("optimizer", "")).startswith("adam") else NEAR_OTHERS
-        return {"learning_rate": None} if given and not 1 / near <= given / learning_rate(self.spec) <= near else {}
+        if not given or 1 / near <= given / self.default_rate <= near:
+            return {}
+        return {"learning_rate": self.default_rate if self.of_recipe else None}
+
+    @property
+    def default_rate(self) -> float:
+        """The default learning rate of the network."""
+        return RECIPE_RATE[kind_of(self.model.encoding)] if self.of_recipe else learning_rate(self.spec)
+
+    @property
+    def of_recipe(self) -> bool:
+        """Whether the layers are scaled by 1/√inputs, as in the tabular recipe, which has its own learning rates."""
+        return any(isinstance(one.layer, Linear) and one.layer.scale == "tangent" for one in self.spec.entries)
 
     def usual_init(self) -> dict[str, Any]:
         return {} if self.option("init", "auto") in ("auto", "data") else {"init": "auto"}

@@ -84,7 +84,7 @@ class Measurements:
                 for one, start in zip(model.members, first, strict=True)
             ),
             initial=None if first[0] is None else _measured(model.members[0], rows, first[0], None, full=False),
-            expected_loss=float(np.mean(loss.rows(np.zeros((len(rows), model.spec.d_out)), rows.y))),
+            expected_loss=float(np.mean(loss.rows(np.zeros((len(train), model.spec.d_out)), train.y))),
             skills=skills,
             columns=measure_columns(
                 train, alone=full or skills is None or max(skills.train, skills.held_out) >= LEAKED

@@ -83,10 +83,12 @@ class Update:
     adaptive: bool
 
     def ratio(self, weights: Array, first: Array | None, gradient: Array) -> float | None:
-        """Return the size of a step relative to the weights. None if they are 0."""
+        """Return the size of a step relative to the weights. None if they were 0 from the start."""
         norm = max(float(np.linalg.norm(weights)), 0.0 if first is None else float(np.linalg.norm(first)))
         size = math.sqrt(weights.size) if self.adaptive else float(np.linalg.norm(gradient))
-        return self.rate * size / norm if norm > 0 else None
+        if norm > 0:
+            return self.rate * size / norm
+        return math.inf if first is None else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,6 +9,7 @@ from typing import Any
 from ..core.formatting import count, number, percent
 from .case import Case, with_activation, with_layer_norm
 from .findings import Finding, Place, Remedy
+from .history import WINDOW
 
 EXPLODING_LOSS = 20.0
 """The initial loss is too large if it is this many times the loss of outputs that are 0."""
@@ -26,6 +27,8 @@ FAR = 6.0
 """The weights have moved too far if they changed by this many times their initial norm."""
 LARGE_UPDATES = 0.2
 """A step is too large if it changes the weights by this fraction of their norm."""
+LARGEST_UPDATES = 1.0
+"""A step that replaces the weights: it changes them by this fraction of their norm."""
 STEADY, LATE, SMALL_UPDATES = 0.03, 0.85, 3e-4
 """The learning rate is too low if the training loss rises in at most this share of the epochs, the best epoch is after
 this share of the epochs, and a step changes the weights by less than this fraction of their norm."""
@@ -138,6 +141,9 @@ def _sign_of_large_steps(case: Case) -> str | None:
     usual = JUMP_FROM_ZERO * expected if initial is None else JUMP * max(initial.loss, expected)
     if expected > 0 and facts["first_loss"] > usual:
         return f"The mean loss of the first epoch is {number(facts['first_loss'])}, far above the initial loss"
+    least = min(history.losses[-WINDOW:])
+    if len(history.losses) > WINDOW and least > JUMP * max(facts["first_loss"], expected) > 0:
+        return f"The training loss rose from {number(facts['first_loss'])} to {number(facts['last_loss'])}"
     if case.limits:  # they explain an unsteady loss and low skill
         return None
     if network.movement > FAR:
@@ -146,6 +152,10 @@ def _sign_of_large_steps(case: Case) -> str | None:
     unsteady = f"The training loss rose in {percent(rises)} of the epochs near the peak of the learning rate"
     if rises >= NEARLY_UNSTEADY and network.update_ratio > LARGE_UPDATES and not math.isnan(network.movement):
         return f"{unsteady}, and a step changes the weights by {percent(network.update_ratio)}"
+    if network.update_ratio > LARGEST_UPDATES and case.behind:
+        times = f"A step changes the weights by {number(network.update_ratio)} times their size"
+        sign = times if math.isfinite(network.update_ratio) else "The weights shrank to 0"
+        return f"{sign}, and the network is worse than it could be"
     if rises >= UNSTEADY and case.behind and network.movement > 1:
         return f"{unsteady}, and the network is worse than it could be"
     if rises >= RISING and facts["fall"] < 0 and case.lead > LEAST_LEAD and network.movement > LEAST_MOVEMENT:

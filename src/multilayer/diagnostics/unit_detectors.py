@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..core.formatting import count, percent
-from ..runs.config import learning_rate
 from .case import Case, with_activation
 from .findings import MOST_LISTED, Finding, Place, Remedy
 
@@ -56,7 +55,7 @@ def _against_dead(case: Case) -> Iterator[Remedy]:
     changes: dict[str, Any] = {**case.usual_scaling(), **case.usual_init()}
     rate = case.option("learning_rate")
     if rate:
-        changes["learning_rate"] = float(f"{min(rate / 3, MOST_TIMES_DEFAULT * learning_rate(case.spec)):.2g}")
+        changes["learning_rate"] = float(f"{min(rate / 3, MOST_TIMES_DEFAULT * case.default_rate):.2g}")
     elu = case.spec_with(with_activation("elu"))
     yield case.train_with(
         "Train with elu, whose units keep a gradient below 0, and with a lower learning rate.",

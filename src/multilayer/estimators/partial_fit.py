@@ -24,9 +24,9 @@ from ..data.weights import weights_within
 from ..engines import Order, State
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
-from ..runs.config import Config
+from ..runs.config import RECIPE_RATE, Config, kind_of
 from ..training.plan import learning_rate
-from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, complete, kind_of, options_for
+from ..training.recipe import OPTIONS, Recipe, batch_size, complete, options_for
 from ..training.setup import Setup
 
 CONSTANT_RATE = 0.1
@@ -84,7 +84,7 @@ class Partial:
         image = encoding.image is not None
         recipe = {
             **({} if image else OPTIONS),
-            "learning_rate": RATE_AFTER_FIT * (learning_rate(model.spec) if image else RATE[kind_of(encoding)]),
+            "learning_rate": RATE_AFTER_FIT * (learning_rate(model.spec) if image else RECIPE_RATE[kind_of(encoding)]),
         }
         of_model = {"ensemble": len(model.members), "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
         no_rows = {"validation": None, "calibrate": False}

@@ -22,10 +22,11 @@ import numpy as np
 from ..core import atomic_files
 from ..core.formatting import listed, percent
 from ..core.options import check_choice, check_not_negative, check_positive, check_readable, described
+from ..data import Encoding
 from ..data.options import DataConfig
 from ..engines.config import EngineConfig
 from ..errors import OptionError, option_name, unknown_name
-from ..nn import schedules
+from ..nn import losses, schedules
 from ..nn.layers import Parameter
 from ..spec import Spec
 
@@ -44,6 +45,8 @@ STEPS = 8000
 FEWEST_EPOCHS, MOST_EPOCHS = 20, 1500
 PATIENCE, LEAST_PATIENCE = 0.3, 10
 """Fraction of the epochs, and number of epochs."""
+RECIPE_RATE = {"classes": 0.04, "numbers": 0.2, "counts": 0.02}
+"""Learning rates of the tabular recipe (`training.recipe`), whose layers are scaled by 1/√inputs."""
 CHECKPOINT_STEPS = 500
 CHECKPOINTS = 25
 """Once the interval between checkpoints grows, it is at most 1 / CHECKPOINTS of the steps so far."""
@@ -261,3 +264,10 @@ def learning_rate(spec: Spec) -> float:
     """
     widest = max((entry.width_in for entry in spec.entries), default=1)
     return RATE * min(1.0, math.sqrt(WIDE / max(widest, 1)))
+
+
+def kind_of(encoding: Encoding) -> Literal["classes", "numbers", "counts"]:
+    """Return what is predicted, for the choices of the recipe. Counts are numbers with an exponential link."""
+    if encoding.task.classifies:
+        return "classes"
+    return "counts" if losses.get(encoding.loss).link == "exp" else "numbers"

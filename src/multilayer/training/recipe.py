@@ -1,7 +1,8 @@
 """The tabular recipe: it chooses the network and the options from the task and the size of the table.
 
 `ml.fit` and `mlp train` use it unless a network is given. The estimators always use it. Every choice is a constant in
-this file. docs/explanation/recipe.md describes the experiments, with the results and what did not work.
+this file, or `RECIPE_RATE` in runs/config.py. docs/explanation/recipe.md describes the experiments, with the results
+and what did not work.
 
     numbers      robust scaling with a smooth clip, then a periodic embedding with a linear part (PBLD)
     categories   one-hot up to eight values, else a learned embedding of eight numbers
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from ..nn import losses
 from ..nn.activations.properties import extent
 from ..nn.layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
 from ..nn.layers.columns import Numeric
-from ..runs.config import Config, Options
+from ..runs.config import RECIPE_RATE, Config, Options, kind_of
 from ..spec import Spec
 from ..spec.networks import mlp
 from .plan import with_defaults
@@ -45,7 +46,6 @@ EMBEDDING: Numeric = "pbld"
 FREQUENCIES = 0.3
 """Standard deviation of the initial frequencies of the periodic embedding."""
 ACTIVATION = {"classes": "selu", "numbers": "mish", "counts": "mish"}
-RATE = {"classes": 0.04, "numbers": 0.2, "counts": 0.02}
 MEMBERS = 4
 BATCH = 256
 EPOCHS, LEAST_EPOCHS = 256, 32
@@ -221,7 +221,7 @@ def _of_recipe(
         embedding=EMBEDDING if recipe.embedding is None else recipe.embedding,
     )
     made = {
-        "learning_rate": recipe.rate_factor * RATE[kind],
+        "learning_rate": recipe.rate_factor * RECIPE_RATE[kind],
         "epochs": epochs(rows),
         "batch_size": batch_size(rows),
     }
@@ -359,7 +359,7 @@ def defaults() -> dict[str, Any]:
     return {
         **OPTIONS,
         "ensemble": MEMBERS,
-        "learning_rate": tuple(dict.fromkeys(RATE.values())),
+        "learning_rate": tuple(dict.fromkeys(RECIPE_RATE.values())),
         "epochs": EPOCHS,
         "batch_size": BATCH,
         "patience": None,
@@ -370,13 +370,6 @@ def defaults() -> dict[str, Any]:
 def _plain(values: Any) -> Any:
     """Convert an array or a number of numpy to a list or a number of Python."""
     return values.tolist() if isinstance(values, np.ndarray | np.generic) else values
-
-
-def kind_of(encoding: Encoding) -> Literal["classes", "numbers", "counts"]:
-    """Return what is predicted. Counts are numbers with an exponential link."""
-    if encoding.task.classifies:
-        return "classes"
-    return "counts" if losses.get(encoding.loss).link == "exp" else "numbers"
 
 
 def batch_size(rows: int) -> int:
