@@ -129,18 +129,30 @@ __all__ = [
 ]
 
 
+_IMPORTED: dict[str, Any] = {}
+
+
 def __getattr__(name: str) -> Any:
+    """Import a public name. Its functions explain an unknown keyword; inside the package, they are called directly."""
+    if name in _IMPORTED:
+        return _IMPORTED[name]
     if name not in _LAZY:
         raise AttributeError(f"module 'multilayer' has no attribute {name!r}")
     import importlib
+    from types import FunctionType
 
-    from .errors import MissingExtra, needed_by
+    from .errors import MissingExtra, explain_unknown, needed_by
 
     try:
         with needed_by(f"ml.{name}"):
-            return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+            found = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
     except MissingExtra as error:
         return error.when_called(name)
+    if isinstance(found, FunctionType):
+        found = explain_unknown(found)
+        found.__module__ = __name__  # pickle imports it from here
+    _IMPORTED[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

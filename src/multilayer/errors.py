@@ -349,7 +349,8 @@ def explain_unknown(
 ) -> Callable[P, R]:
     """Decorate a function so that an unknown keyword raises `UnknownArgument`, which names the nearest argument.
 
-    `error` returns another error for the positional arguments of a call and the unknown name.
+    A function that takes any keyword checks them itself, and is not changed. `error` returns another error for the
+    positional arguments of a call and the unknown name.
 
     >>> @explain_unknown
     ... def area(*, width: float = 1.0, height: float = 1.0) -> float:
@@ -358,7 +359,10 @@ def explain_unknown(
     Traceback (most recent call last):
     multilayer.errors.UnknownArgument: area: unknown argument 'widht': did you mean 'width'? valid: height, width
     """
-    valid = tuple(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters
+    valid = tuple(parameters)
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return function
 
     @functools.wraps(function)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:

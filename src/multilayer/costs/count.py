@@ -20,7 +20,7 @@ from typing import Any, cast
 from ..core.counts import Count, count, named
 from ..core.dtypes import DTYPES
 from ..core.named_options import whole
-from ..errors import OptionError, explain_unknown, unknown_name
+from ..errors import OptionError, unknown_name
 from ..nn import losses, optimizers
 from ..nn.losses import Loss
 from ..nn.optimizers import AVERAGE_FLOPS, CLIP_FLOPS, DECAY_FLOPS, Optimizer
@@ -178,7 +178,6 @@ class Cost:
         return cost_table(self)
 
 
-@explain_unknown
 def cost(
     spec: Spec | str | HasSpec,
     *,

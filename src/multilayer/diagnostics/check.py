@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..data import make_training_data
-from ..errors import DataError, RunError, SpecError, explain_unknown, option_name
+from ..errors import DataError, RunError, SpecError, option_name
 from ..export.protocol import model_of
 from ..models.trained_model import TrainedModel, load
 from ..runs import RunFolder
@@ -97,7 +97,6 @@ class Diagnosis:
         return html_table([one.to_dict() for one in self.findings]) or "<p>no findings</p>"
 
 
-@explain_unknown
 def check(model: Any, data: Any = None, *, sharpness: bool = False) -> Diagnosis:
     """Find what went wrong in training a model.
 

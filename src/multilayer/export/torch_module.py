@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from ..data import Encoding
 from ..data.preprocessing import Codes, DateParts, FillMissing, SmoothClip, Standardise, Step, Unlearned
-from ..errors import DataError, OptionError, SpecError, explain_unknown
+from ..errors import DataError, OptionError, SpecError
 from ..nn import losses
 from ..nn.calibration import Calibration, combination
 from ..pytorch.model import Model, fill, to_sequential
@@ -37,7 +37,6 @@ from ..spec import Spec
 from .protocol import Trained, TrainedMember, check_member, distinct, is_array, trained
 
 
-@explain_unknown
 def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = False) -> nn.Module:
     """Convert a model to a torch module with copies of its weights.
 

@@ -25,7 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..core.formatting import count
-from ..errors import DataError, explain_unknown, unknown_name
+from ..errors import DataError, unknown_name
 from ..models.trained_model import TrainedModel
 from ..nn import losses, optimizers
 from ..nn.layers import Pass
@@ -171,7 +171,6 @@ class Trace:
         }
 
 
-@explain_unknown
 def trace(
     model: Any,
     x: Any,

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core import atomic_files
 from ..diagnostics.display import findings_in
-from ..errors import MultilayerError, explain_unknown, warn
+from ..errors import MultilayerError, warn
 from ..models.trained_model import load
 from ..nn import activations
 from ..nn.activations import properties
@@ -94,7 +94,6 @@ class Explorer:
         )
 
 
-@explain_unknown
 def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0) -> Explorer:
     """Create the explorer page of a model, with rows to inspect. Without a model, the page has only the lessons.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..core.formatting import count
 from ..core.machine import require_memory
-from ..errors import DataError, SpecError, explain_unknown
+from ..errors import DataError, SpecError
 from ..nn import layers as L
 from ..nn.activations import ActivationFunction, catalogue
 from ..nn.activations import get as get_activation
@@ -95,7 +95,6 @@ class Model(nn.Module):
         return f"{self.spec}  # {self.spec.n_parameters:,} parameters"
 
 
-@explain_unknown
 def build(
     spec: Spec | str,
     seed: int = 0,

@@ -50,7 +50,7 @@ from ..core.machine import require_memory
 from ..core.named_options import choose, require
 from ..core.random import Purpose
 from ..core.sparse import Sparse
-from ..errors import OptionError, explain_unknown
+from ..errors import OptionError
 from ..nn.layers import Columns, Draw, EvenlySpaced, Linear, Parameter, Pass, named
 from ..nn.layers.base import Array
 from .spec import Entry, Spec
@@ -162,7 +162,6 @@ def scheme(text: str) -> Scheme:
     return choose("initialization scheme", name, _WITH_NUMBER, also=tuple(_PLAIN))
 
 
-@explain_unknown
 def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dict[str, Array]:
     """Return initial values of all parameters and buffers of a network.
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import SpecError, explain_unknown
+from ..errors import SpecError
 from ..nn.layers import (
     GLU,
     KINDS,
@@ -44,7 +44,6 @@ HIDDEN = (256, 128)
 """Default widths of the hidden layers."""
 
 
-@explain_unknown
 def mlp(
     d_in: int | Inputs,
     hidden: Sequence[int] = HIDDEN,
@@ -143,7 +142,6 @@ def _require_norm(norm: str) -> None:
         raise SpecError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
 
 
-@explain_unknown
 def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
     """Describe a network without hidden layers.
 
@@ -175,7 +173,6 @@ def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
     return mlp(d_in, (), d_out)
 
 
-@explain_unknown
 def neuron(d_in: int, *, activation: str = "step") -> Spec:
     """Describe a network with a single unit.
 
@@ -207,7 +204,6 @@ def neuron(d_in: int, *, activation: str = "step") -> Spec:
     return mlp(d_in, (), 1, output=activation)
 
 
-@explain_unknown
 def residual_mlp(
     d_in: int | Inputs,
     d_out: int,
@@ -266,7 +262,6 @@ def residual_mlp(
     return Spec(d_in, [*columns, Linear(hidden), *[block] * blocks, Linear(d_out)])
 
 
-@explain_unknown
 def feed_forward_block(
     d: int, *, expansion: int = 4, activation: str = "gelu", dropout: float = 0.0, gate: str | None = None
 ) -> Spec:

@@ -27,7 +27,7 @@ import numpy as np
 from ..core import random
 from ..core.machine import require_memory
 from ..core.random import Purpose, derive
-from ..errors import OptionError, SpecError, explain_unknown
+from ..errors import OptionError, SpecError
 from ..nn.layers import Columns, Layer, Linear, Pass, Residual, named
 from ..nn.layers.base import Array, Moments, Tensors, summed
 from .initialization import Scheme, initialise, scheme, weight_deviations, weight_variances
@@ -69,7 +69,6 @@ class Variance:
     """Typical factor between one network and the prediction at the last layer."""
 
 
-@explain_unknown
 def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
     """Predict and measure mean squares through a network at initialization, layer by layer.
 

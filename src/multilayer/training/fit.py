@@ -19,7 +19,7 @@ from ..core.formatting import count
 from ..data import DataOptions, TrainingData, is_loader
 from ..data.options import DataKeywords
 from ..engines.protocol import LossFunction
-from ..errors import OptionError, RunError, explain_unknown, option, option_name, unknown_name, warn
+from ..errors import OptionError, RunError, option, option_name, unknown_name, warn
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
@@ -185,7 +185,6 @@ def fit(
     return done
 
 
-@explain_unknown
 def resume(
     path: str | Path,
     *,
