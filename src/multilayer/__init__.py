@@ -19,6 +19,7 @@ TYPE_CHECKING = False  # type checkers take it as True; not imported from typing
 if TYPE_CHECKING:
     from typing import Any
 
+    from . import lab as lab
     from .costs import cost
     from .diagnostics import check
     from .drawing.picture import draw
@@ -134,12 +135,15 @@ _IMPORTED: dict[str, Any] = {}
 
 def __getattr__(name: str) -> Any:
     """Import a public name. Its functions explain an unknown keyword; inside the package, they are called directly."""
-    if name in _IMPORTED:
-        return _IMPORTED[name]
-    if name not in _LAZY:
-        raise AttributeError(f"module 'multilayer' has no attribute {name!r}")
     import importlib
     from types import FunctionType
+
+    if name in _IMPORTED:
+        return _IMPORTED[name]
+    if name == "lab":  # a package, not a name in one
+        return importlib.import_module(".lab", __name__)
+    if name not in _LAZY:
+        raise AttributeError(f"module 'multilayer' has no attribute {name!r}")
 
     from .errors import MissingExtra, explain_unknown, needed_by
 

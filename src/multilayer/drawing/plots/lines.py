@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,10 @@ class Line:
     dashed: bool = False
     points: bool = False
     """Whether each value has a marker, as measurements do."""
+    band: tuple[Sequence[float], Sequence[float]] | None = None
+    """Lower and upper ends of an interval at each x, drawn as an area."""
+    colour: int | None = None
+    """Position in `COLOURS`. None is the position of the line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +45,16 @@ class Panel:
     title: str
     lines: Sequence[Line]
     x_label: str = ""
+    y_label: str = ""
     unit: str | None = None
     log_x: bool = False
     log_y: bool = False
     ticks: Sequence[str] = ()
     """Names of x = 1, 2, …"""
+    marks: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Positions of vertical lines on the x axis, by their name."""
+    limits: tuple[float, float] | None = None
+    """Ends of the y axis. By default, they follow from the values."""
 
 
 def lines_figure(
@@ -60,16 +69,18 @@ def lines_figure(
         each = (width - 2 * _EDGE - sum(room) - sum(ticks)) / len(panels)
         x = _EDGE
         for panel, before, after in zip(panels, ticks, room, strict=True):
-            _draw(place(figure, x + before, _TOP, each, height - _TOP - _BOTTOM), panel)
+            draw_lines(place(figure, x + before, _TOP, each, height - _TOP - _BOTTOM), panel)
             x += before + each + after
         return figure
 
 
-def _draw(ax: Axes, panel: Panel) -> None:
+def draw_lines(ax: Axes, panel: Panel) -> None:
+    """Draw a panel into axes."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
     ax.set_title(panel.title, pad=8)
     ax.set_xlabel(panel.x_label)
+    ax.set_ylabel(panel.y_label)
     for axis, log in ((ax.xaxis, panel.log_x), (ax.yaxis, panel.log_y)):
         if log:
             axis.set_major_locator(LogLocator(numticks=7))
@@ -77,12 +88,17 @@ def _draw(ax: Axes, panel: Panel) -> None:
     ends: list[tuple[Line, str, float, float]] = []
     drawn: list[float] = []
     for i, line in enumerate(panel.lines):
-        colour = COLOURS[i % len(COLOURS)]
+        colour = COLOURS[(i if line.colour is None else line.colour) % len(COLOURS)]
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
         y = np.where(np.isfinite(y) & ((y > 0) | (not panel.log_y)), y, np.nan)
         dashes = (0, (4, 2.5)) if line.dashed else "-"
         marker: dict[str, Any] = {"marker": "o", "markersize": 3.6, "markeredgewidth": 0} if line.points else {}
         ax.plot(x, y, color=colour, linestyle=dashes, **marker)
+        if line.band is not None:
+            low, high = (np.asarray(end, dtype=float) for end in line.band)
+            if panel.log_y:  # an interval can reach below 0, where a logarithmic axis has no place
+                low = np.where(low > 0, low, y / 10)
+            ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
         known = np.flatnonzero(~np.isnan(y))
         if len(known):
             ends.append((line, colour, float(x[known[-1]]), float(y[known[-1]])))
@@ -92,6 +108,8 @@ def _draw(ax: Axes, panel: Panel) -> None:
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
     elif panel.ticks:
         _name_ticks(ax, panel.ticks)
+    elif ends and all(float(x).is_integer() for line in panel.lines for x in line.x):
+        ax.xaxis.set_major_locator(MaxNLocator(7, integer=True))
     if panel.log_y and ends:
         ax.set_yscale("log", base=2 if panel.unit == "B" else 10)
         ax.yaxis.set_minor_locator(NullLocator())
@@ -114,6 +132,14 @@ def _draw(ax: Axes, panel: Panel) -> None:
             va="center",
             color=MUTED,
         )
+    if panel.limits is not None:
+        ax.set_ylim(*panel.limits)
+    for name, x in panel.marks.items():
+        ax.axvline(x, color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
+        ax.annotate(
+            name, xy=(x, 1), xycoords=("data", "axes fraction"), xytext=(3, -8), textcoords="offset points",
+            fontsize=SMALL, color=MUTED,
+        )  # fmt: skip
     name_ends(ax, ends)
 
 

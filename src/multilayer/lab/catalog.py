@@ -1,0 +1,21 @@
+"""The experiments by name, in the order of the book."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ..errors import OptionError, unknown_name
+from .experiment import Experiment
+
+NAMES = ("vanishing_gradients",)
+
+
+def get(name: str) -> Experiment:
+    """Return the experiment with this name.
+
+    >>> get("vanishing_gradients").title
+    'Vanishing gradients'
+    """
+    if name not in NAMES:
+        raise OptionError(unknown_name("experiment", name, NAMES))
+    return import_module(f".experiments.{name}", __package__).EXPERIMENT

@@ -1,0 +1,127 @@
+"""Criteria and verdicts: what must be measured for a claim to hold.
+
+A criterion computes one number from the rows of one seed, and compares it with a bound. Over the seeds 1 … n, the
+number has the mean m, the standard deviation s, and the 95 % interval m ± t s/√n of Student's distribution.
+
+    met        the whole interval is on the right side of the bound
+    not met    the whole interval is on the wrong side
+    unclear    the bound is inside the interval: more seeds would decide
+
+A claim holds if all its criteria are met, and does not hold here if none is. Otherwise it holds partly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..core.formatting import number
+from .rows import Rows
+
+Outcome = Literal["met", "not met", "unclear"]
+Verdict = Literal["holds", "holds partly", "does not hold here"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "holds partly", "does not hold here")
+
+LEVEL = 0.95
+"""Level of the intervals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criterion:
+    """A number for each seed, and the bound that it must reach. Exactly one of the bounds is given.
+
+    `value` may return infinity, for example for a run that diverged, but not NaN.
+    """
+
+    statement: str
+    """What must be true, as a sentence with the bound: "The error falls at least tenfold from 4 to 64 units."."""
+    value: Callable[[Rows], float]
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.at_least is None) != (self.at_most is None), f"a criterion has one bound: {self.statement}"
+
+    def judge(self, rows: Rows) -> Judgement:
+        """Compute the number for each seed, and compare the interval over the seeds with the bound."""
+        found = [self.value(own) for _, own in rows.by("seed")]
+        assert found, f"no seed: {self.statement}"
+        assert not any(math.isnan(value) for value in found), f"not a number: {self.statement}"
+        mean, low, high = interval(found)
+        return Judgement(
+            statement=self.statement,
+            mean=mean,
+            low=low,
+            high=high,
+            at_least=self.at_least,
+            at_most=self.at_most,
+            outcome=self._outcome(low, high),
+        )
+
+    def _outcome(self, low: float, high: float) -> Outcome:
+        if self.at_least is not None:
+            return "met" if low >= self.at_least else "not met" if high < self.at_least else "unclear"
+        assert self.at_most is not None
+        return "met" if high <= self.at_most else "not met" if low > self.at_most else "unclear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """The number of a criterion over all seeds: its mean and its interval."""
+
+    statement: str
+    mean: float
+    low: float
+    high: float
+    at_least: float | None
+    at_most: float | None
+    outcome: Outcome
+
+    @property
+    def bound(self) -> str:
+        """The bound as text.
+
+        >>> Criterion(statement="…", value=len, at_least=2).judge(Rows([{"seed": 0}])).bound
+        '≥ 2'
+        """
+        return f"≥ {number(self.at_least)}" if self.at_least is not None else f"≤ {number(self.at_most or 0.0)}"
+
+    @property
+    def measured(self) -> str:
+        """The mean with its interval as text."""
+        if self.low == self.high:
+            return number(self.mean)
+        return f"{number(self.mean)} ({number(self.low)} to {number(self.high)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def interval(values: Iterable[float]) -> tuple[float, float, float]:
+    """Return mean, lower and upper end of the interval of the mean. With one value, all three are this value.
+
+    >>> [round(number, 3) for number in interval([1.0, 2.0, 3.0])]
+    [2.0, -0.484, 4.484]
+    """
+    found = np.asarray(list(values), dtype=np.float64)
+    if not np.isfinite(found).all():
+        return float(found.mean()), float(found.min()), float(found.max())
+    mean, n = float(found.mean()), len(found)
+    if n < 2 or found.min() == found.max():
+        return mean, mean, mean
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * float(found.std(ddof=1)) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+def verdict(judgements: Iterable[Judgement]) -> Verdict:
+    """Return the verdict about a claim."""
+    outcomes = {one.outcome for one in judgements}
+    if outcomes == {"met"}:
+        return "holds"
+    return "holds partly" if "met" in outcomes else "does not hold here"

@@ -1,0 +1,90 @@
+"""What an experiment declares: its claim, its settings, how it measures, when the claim holds, and its plot.
+
+    parts       independent pieces of the work of one seed, for example one per width
+    measure     (settings, part, seed) → rows; it must depend on these three arguments only
+    criteria    conditions on the rows of a seed, written before the measurement
+
+The settings of an experiment are a frozen dataclass with three values: the default for 60 s on two cores, `full` for
+publication, and `tiny` for tests. `running.py` runs an experiment.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import OptionError, UnknownArgument, option, unknown_name
+from .criteria import Criterion
+from .rows import Row, Rows
+
+if TYPE_CHECKING:
+    from ..drawing.plots import AnyPanel
+
+Size = Literal["default", "full", "tiny"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A published number or result, and a function that returns what the rows show instead."""
+
+    what: str
+    theirs: str
+    source: str
+    """Author, year, and the table or figure."""
+    ours: Callable[[Rows], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The declaration of one experiment."""
+
+    name: str
+    title: str
+    claim: str
+    """What the books say, in one or two sentences."""
+    sources: tuple[str, ...]
+    """Where they say it: author, year, title."""
+    settings: Any
+    full: Any
+    tiny: Any
+    seeds: int
+    """Number of seeds at the default size."""
+    full_seeds: int
+    measure: Callable[[Any, Any, int], Iterable[Row]]
+    parts: Callable[[Any], Sequence[Any]] = lambda settings: (None,)
+    criteria: tuple[Criterion, ...]
+    summary: Callable[[Rows], str]
+    """One or two sentences with the most important numbers."""
+    panels: Callable[[Rows], Sequence[AnyPanel]]
+    published: tuple[Published, ...] = ()
+    exclusive: bool = False
+    """Whether the measurement is of time, so that nothing else may run next to it."""
+
+    @property
+    def method(self) -> str:
+        """How the experiment measures: the docstring of its file, without the first line."""
+        text = inspect.cleandoc(sys.modules[self.measure.__module__].__doc__ or "")
+        return text.partition("\n")[2].strip()
+
+    @property
+    def takes_data(self) -> bool:
+        """Whether the experiment can use the table of the user."""
+        return "data" in self.names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the settings."""
+        return tuple(field.name for field in fields(self.settings))
+
+    def sized(self, size: Size, changes: Mapping[str, Any]) -> Any:
+        """Return the settings of a size, with changes. Raise an error for an unknown setting or a table not needed."""
+        base = {"default": self.settings, "full": self.full, "tiny": self.tiny}[size]
+        for name in changes:
+            if name == "data" and not self.takes_data:
+                raise OptionError(f"{self.name} generates its data: leave out {option('data', str(changes[name]))}")
+            if name not in self.names:
+                raise UnknownArgument(f"{self.name}: {unknown_name('setting', name, self.names)}")
+        return replace(base, **changes)

@@ -1,0 +1,1 @@
+"""The experiments, one file each: claim, settings, measurement, criteria and plot."""

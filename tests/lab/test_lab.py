@@ -1,0 +1,161 @@
+"""The laboratory: rows, criteria, results, and what holds for every experiment."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import multilayer as ml
+from multilayer.errors import DataError, FileError, OptionError
+from multilayer.lab import NAMES, Result, get
+from multilayer.lab.criteria import Criterion, interval, verdict
+from multilayer.lab.rows import Rows
+from multilayer.lab.running import measure
+from support.experiments import tiny
+
+# Every experiment
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_declares_everything(name: str) -> None:
+    experiment = get(name)
+    assert experiment.name == name
+    assert experiment.claim.endswith(".")
+    assert experiment.sources
+    assert experiment.criteria
+    assert len(experiment.method) > 200, "the docstring of the file says how the experiment measures"
+    assert experiment.seeds >= 3
+    assert experiment.full_seeds >= experiment.seeds
+    assert type(experiment.settings) is type(experiment.full) is type(experiment.tiny)
+    assert experiment.settings not in (experiment.full, experiment.tiny)
+    for criterion in experiment.criteria:
+        assert criterion.statement.endswith(".")
+
+
+# Rows
+
+
+def test_rows_are_selected_and_grouped() -> None:
+    rows = Rows([{"seed": 0, "width": 2, "error": 1.0}, {"seed": 1, "width": 2, "error": 3.0}, {"seed": 0, "width": 4}])
+    assert rows.where(width=2).mean("error") == 2.0
+    assert rows.where(width=2).median("error") == 2.0
+    assert [key for key, _ in rows.by("seed")] == [(0,), (1,)]
+    assert rows.distinct("width") == [2, 4]
+    assert len(rows[1:]) == 2
+    assert rows.columns == ("seed", "width", "error")
+    assert rows.to_csv().splitlines() == ["seed,width,error", "0,2,1.0", "1,2,3.0", "0,4,"]
+    assert rows.to_arrow().to_pylist()[2] == {"seed": 0, "width": 4, "error": None}
+
+
+def test_a_missing_column_is_an_error_that_names_the_nearest_one() -> None:
+    with pytest.raises(DataError, match="unknown column 'eror': did you mean 'error'"):
+        Rows([{"error": 1.0}]).mean("eror")
+
+
+# Criteria
+
+
+def test_the_interval_is_that_of_the_t_distribution() -> None:
+    values = [0.3, 0.5, 0.4, 0.9]
+    low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
+    assert interval(values) == pytest.approx((np.mean(values), low, high))
+    assert interval([2.0]) == (2.0, 2.0, 2.0)
+    assert interval([1.0, math.inf]) == (math.inf, 1.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("values", "bound", "outcome"),
+    [
+        ([1.0, 1.1], {"at_least": 0.2}, "met"),
+        ([1.0, 1.1], {"at_least": 1.05}, "unclear"),
+        ([1.0, 1.1], {"at_least": 9.0}, "not met"),
+        ([1.0, 1.1], {"at_most": 9.0}, "met"),
+        ([1.0, 1.1], {"at_most": 1.05}, "unclear"),
+        ([1.0, 1.1], {"at_most": 0.1}, "not met"),
+        ([math.inf, math.inf], {"at_least": 2.0}, "met"),
+    ],
+)
+def test_a_criterion_is_met_only_if_the_whole_interval_is(values: list[float], bound: dict, outcome: str) -> None:
+    rows = Rows({"seed": i, "x": value} for i, value in enumerate(values))
+    assert Criterion(statement="x.", value=lambda own: own.mean("x"), **bound).judge(rows).outcome == outcome
+
+
+def test_the_verdict_follows_from_the_outcomes() -> None:
+    rows = Rows({"seed": i, "x": x} for i, x in enumerate([1.0, 1.1]))
+    met, unclear, failed = (
+        Criterion(statement="x.", value=lambda own: own.mean("x"), at_least=bound).judge(rows)
+        for bound in (0.2, 1.05, 9.0)
+    )
+    assert verdict([met, met]) == "holds"
+    assert verdict([met, unclear]) == verdict([met, failed]) == "holds partly"
+    assert verdict([unclear, failed]) == verdict([failed]) == "does not hold here"
+
+
+# Results
+
+
+def test_the_rows_do_not_depend_on_the_number_of_workers() -> None:
+    assert list(tiny("vanishing_gradients").rows) == list(tiny("vanishing_gradients", workers=2).rows)
+
+
+def test_other_seeds_give_other_rows() -> None:
+    assert list(tiny("vanishing_gradients").rows) != list(tiny("vanishing_gradients", first_seed=5).rows)
+
+
+def test_a_result_is_written_and_read(tmp_path: Path) -> None:
+    result = tiny("vanishing_gradients")
+    paths = result.save(tmp_path / "out")
+    assert [path.suffix for path in paths] == [".json", ".csv", ".svg", ".png"]
+    stored = json.loads(paths[0].read_text())
+    assert stored["name"] == "vanishing_gradients"
+    assert stored["verdict"] == result.verdict
+    assert stored["data"] == list(result.rows)
+    again = Result.read(paths[0])
+    assert again.to_dict() == result.to_dict()
+    assert paths[3].read_bytes().startswith(b"\x89PNG")
+    assert "Vanishing gradients" in paths[2].read_text()
+
+
+def test_a_file_that_is_no_result_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"name": "vanishing_gradients"}')
+    with pytest.raises(FileError, match="is not the result of an experiment"):
+        Result.read(tmp_path / "x.json")
+
+
+def test_ctrl_c_keeps_the_complete_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = get("vanishing_gradients")
+    calls = 0
+
+    def interrupted(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    from multilayer.lab import running
+
+    original = running.work
+    monkeypatch.setattr(running, "work", interrupted)
+    with pytest.warns(UserWarning, match="was interrupted: the result has 1 of 3 seeds"):
+        result = measure(experiment, experiment.tiny, seeds=3, workers=1, quiet=True)
+    assert result.seeds == [0]
+    assert result.interrupted
+
+
+def test_bad_settings_are_errors_that_say_what_to_do() -> None:
+    with pytest.raises(OptionError, match="unknown setting 'widht': did you mean 'width'"):
+        ml.lab.vanishing_gradients(widht=3)
+    with pytest.raises(OptionError, match="generates its data: leave out"):
+        ml.lab.vanishing_gradients(data="iris")
+    with pytest.raises(OptionError, match="seeds must be at least 1"):
+        ml.lab.vanishing_gradients(seeds=0)
+    with pytest.raises(OptionError, match="unknown experiment"):
+        ml.lab.get("vanishing")
+    with pytest.raises(AttributeError):
+        _ = ml.lab.nothing
