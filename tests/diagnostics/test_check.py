@@ -194,7 +194,7 @@ def test_the_command_prints_findings(folder: Path) -> None:
     done = mlp(str(folder))
     assert done.exit_code == 0
     assert "same weights" in done.output
-    assert "mlp train iris --arch 4-8-3 --init auto" in done.output
+    assert "mlp train iris --arch 4-8-3 --epochs 3 --init auto" in done.output
 
 
 def test_strict_fails_if_there_is_a_finding(folder: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def listed(names: Iterable[object], word: str = "or") -> str:
     ('sgd, adam or adamw', '256 and 128')
     """
     *most, last = map(str, names)
-    return f"{', '.join(most)} {word} {last}"
+    return f"{', '.join(most)} {word} {last}" if most else last
 
 
 # Numbers

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.formatting import count
 from ..costs import cost
 from ..models.trained_model import TrainedModel
 from ..nn.layers import Activation, BatchNorm, Dropout, Layer, LayerNorm, Linear, Residual
-from ..runs.config import RECIPE_RATE, Config, kind_of, learning_rate
+from ..runs.config import RECIPE_RATE, kind_of, learning_rate
+from ..runs.stored_data import ANY_TABLE, CommandSource
 from ..spec import Spec
 from ..spec.networks import mlp
+from .commands import options_of_run, training_command
 from .findings import Remedy
 from .history import History
 from .measurements import Measurements
@@ -28,27 +29,20 @@ COLLAPSED = 0.3
 
 NEAR_ADAM, NEAR_OTHERS = 3.0, 10.0
 """A learning rate is clearly different from the default if it is larger or smaller by this factor."""
-CHOSEN = frozenset({"engine", "learning_rate", "epochs", "patience", "average", "calibrate"})
-"""Options that a run always stores with a value, whether the user set them or not."""
 STRONG_DROPOUT, STRONG_DECAY, STRONG_L2, NARROW = 0.6, 1.0, 0.05, 2
 """Options that limit what a network can learn: a dropout rate, decoupled weight decay, an L2 penalty, and the units of
 the narrowest hidden layer."""
-
-OPTION_NAMES = {"spec": "arch"}
-"""Names of options of `mlp train` that differ from those of `ml.fit`."""
-
 
 Change = Callable[[Sequence[Layer]], Iterator[Layer]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """A model with its measurements. `source` is the table and its columns as words of a command."""
+    """A model with its measurements. `source` is the table of its run as words of a command."""
 
     model: TrainedModel
     measured: Measurements
-    source: tuple[str, ...] = ("DATA",)
-    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    source: CommandSource = ANY_TABLE
 
     @property
     def spec(self) -> Spec:
@@ -88,37 +82,12 @@ class Case:
     # Remedies
 
     def train_with(self, text: str, **changes: Any) -> Remedy:
-        """Return a remedy that trains again with other options."""
-        named = {"spec": str(self.spec), **self._own_options(), **changes}
-        words = ["mlp", "train", *self.source]
-        for name, value in named.items():
-            word = OPTION_NAMES.get(name, name).replace("_", "-")
-            if isinstance(value, bool):
-                words.append(f"--{word}" if value else f"--no-{word}")
-            elif value is not None:  # otherwise the default is used
-                words += [f"--{word}", str(value)]
-        command = "" if {"drop_columns", "drop_rows"} & changes.keys() else shlex.join(words)
-        return Remedy(text=text, command=command, changes=changes)
-
-    def _own_options(self) -> dict[str, Any]:
-        """Return the options of the run that differ from their defaults, as far as the configuration shows it."""
-        if self.history is None:
-            return {}
-        config, defaults = self.history.config, Config()
-        found = {
-            name: value
-            for name, value in sorted(config.items())
-            if name not in CHOSEN and value != getattr(defaults, name, None) and isinstance(value, str | int | float)
-        }
-        if self.usual_rate():
-            found["learning_rate"] = config["learning_rate"]
-        if config.get("validation", "auto") is None:
-            found["validation"] = "none"
-        if isinstance(weights := config.get("class_weight"), Mapping):
-            found["class_weight"] = ",".join(f"{name}={weight:g}" for name, weight in sorted(weights.items()))
-        if config.get("patience") is None and config.get("epochs") is not None:
-            found["epochs"] = config["epochs"]
-        return found
+        """Return a remedy that trains again with other options. The text says why, if there is no command for it."""
+        options = None if self.history is None else options_of_run(self.history, self.spec, self.model.encoding)
+        command, why = training_command(self.source, self.spec, options, changes)
+        return Remedy(
+            text=f"{text} There is no command, because {why}." if why else text, command=command, changes=changes
+        )
 
     def spec_with(self, change: Change) -> str:
         """Return the network with changed layers, also inside residual blocks."""

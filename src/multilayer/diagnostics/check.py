@@ -18,7 +18,7 @@ from ..models.trained_model import TrainedModel, load
 from ..runs import RunFolder
 from ..runs.config import Config
 from ..runs.events import End
-from ..runs.stored_data import command_words, from_stored, read_once
+from ..runs.stored_data import ANY_TABLE, CommandSource, command_source, from_stored, read_once
 from ..spec import Spec
 from . import data_detectors, fit_detectors, training_detectors, unit_detectors
 from .case import Case
@@ -168,7 +168,7 @@ def _check_folder(path: Path, data: Any, *, sharpness: bool) -> Diagnosis:
         options = replace(options, inputs=spec.inputs, outputs=spec.d_out)
         prepared = make_training_data(read_once(source), options, config)
         samples = Samples.of_training(model, prepared)
-        return diagnose(model, samples, history, source=command_words(stored), sharpness=sharpness)
+        return diagnose(model, samples, history, source=command_source(stored), sharpness=sharpness)
 
 
 def diagnose(
@@ -176,7 +176,7 @@ def diagnose(
     samples: Samples,
     history: History | None,
     *,
-    source: tuple[str, ...] = ("DATA",),
+    source: CommandSource = ANY_TABLE,
     fresh: bool = True,
     full: bool = True,
     sharpness: bool = False,

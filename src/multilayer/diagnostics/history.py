@@ -31,6 +31,7 @@ class History:
 
     config: Mapping[str, Any]
     rows: int
+    held_out: int
     engine: str
     losses: tuple[float, ...]
     validation: tuple[float, ...]
@@ -59,6 +60,7 @@ class History:
         return History(
             config=start.config,
             rows=start.rows,
+            held_out=start.held_out,
             engine=start.engine,
             losses=tuple(event.loss for event in epochs),
             validation=tuple(validation) if len(validation) == len(epochs) else (),

@@ -5,9 +5,10 @@ Rows and weights that were in memory are not stored. They must be passed again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..core.formatting import short
 from ..data import DataOptions, bundled, is_loader, read
@@ -79,22 +80,47 @@ def location(data: Any) -> str | None:
     return str(data) if means_bundled(data) else str(Path(data).resolve())
 
 
-def command_words(saved: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the table and its columns, from `stored`, as words of the command `mlp train`.
+@dataclass(frozen=True)
+class CommandSource:
+    """The table of a run and its columns as words of the command `mlp train`.
+
+    `missing` are the options of the run that the command does not have. Data in memory is the word DATA.
+    """
+
+    words: tuple[str, ...] = ("DATA",)
+    missing: tuple[str, ...] = ()
+
+
+ANY_TABLE = CommandSource()
+
+
+def command_source(saved: Mapping[str, Any], *, missing: Sequence[str] = ()) -> CommandSource:
+    """Return the words for `stored` data options. `missing` are other options that the command does not have.
 
     Examples
     --------
     >>> from multilayer.data import DataOptions
-    >>> command_words(stored(DataOptions(target=["a", "b"], group="g"), "iris"))
+    >>> command_source(stored(DataOptions(target=["a", "b"], group="g"), "iris")).words
     ('iris', '--target', 'a,b', '--group', 'g')
+    >>> command_source(stored(DataOptions(keep_constant=True), "iris")).missing
+    ('keep_constant',)
     """
-    words = [saved["path"] or "DATA"]
+    words, without = [saved["path"] or "DATA"], [*missing]
+    without += ["a data loader"] if saved.get("loader") else []
+    without += ["keep_constant"] if saved.get("keep_constant") else []
+    without += [f"{name} in memory" for name in saved["in_memory"] if name != "sample_weight"]
     for name in ("target", "group", "time_column", "sample_weight", "categorical"):
-        value: Any = saved.get(name)
-        value = ",".join(map(str, value)) if name == "target" and isinstance(value, list | tuple) else value
-        for one in value if isinstance(value, list | tuple) else (value,):
-            words += [f"--{name.replace('_', '-')}", one] if isinstance(one, str) else ()
-    return tuple(words)
+        value: Any = [] if saved.get(name) is None else saved[name]
+        names = cast("list[Any]", list(value) if isinstance(value, list | tuple) else [value])
+        if name == "target" and names:
+            lists_well = all(isinstance(one, str) and one == one.strip() and "," not in one for one in names)
+            names = [",".join(names) if lists_well else None]
+        if all(isinstance(one, str) for one in names):
+            words += [word for one in names for word in (f"--{name.replace('_', '-')}", one)]
+        else:
+            without.append(f"this {name}")
+    without += ["this sample_weight"] if "sample_weight" in saved["in_memory"] else []
+    return CommandSource(tuple(words), tuple(without))
 
 
 def _data_at(location: str) -> Any:

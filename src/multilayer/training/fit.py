@@ -24,7 +24,7 @@ from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
 from ..runs.events import NO_MISTAKES, End, Event
-from ..runs.stored_data import command_words, from_stored, read_once, stored
+from ..runs.stored_data import CommandSource, command_source, from_stored, read_once, stored
 from ..spec import Spec
 from .inputs import check_order, check_storable, encode, in_memory
 from .policies import Observer
@@ -175,7 +175,7 @@ def fit(
             folder,
             observers=watching,
             each_epoch=each_epoch,
-            source=command_words(stored(made.options, data)),
+            source=_command_source(made.options, data, start=start, loss_function=given.loss_function),
             fresh=start is None,
             diagnosed=folder is not None or quiet is False or bool(observers or tracking),
         )
@@ -258,7 +258,7 @@ def resume(
                 observers=watching,
                 resumed=True,
                 each_epoch=each_epoch,
-                source=command_words(saved["data"]),
+                source=command_source(saved["data"]),
             )
             _warn_of_few_steps(setup, done, planned=False)
             if report:
@@ -386,6 +386,16 @@ def _saved(setup: Setup, options: DataOptions, data: Any) -> dict[str, Any]:
         "data": stored(options, data),
         "fingerprint": setup.fingerprint(),
     }
+
+
+def _command_source(
+    options: DataOptions, data: Any, *, start: TrainedModel | None, loss_function: LossFunction | None
+) -> CommandSource:
+    """Return the table as words of a command, and which options the command does not have."""
+    only_here = {"classes": options.classes, "a loss function": loss_function, "start": start}
+    return command_source(
+        stored(options, data), missing=[name for name, value in only_here.items() if value is not None]
+    )
 
 
 def _trackers(given: Sequence[Any], run: Path | None) -> list[Tracker]:

@@ -46,6 +46,7 @@ from ..runs.events import (
     Spike,
     Start,
 )
+from ..runs.stored_data import ANY_TABLE, CommandSource
 from .loop import Loop, Outcome, position_of
 from .policies import Action, Continue, Observer, Stop, any_measures
 from .setup import Setup, versions
@@ -107,7 +108,7 @@ class Run:
     """Some of the held-out rows, encoded, for the importance of the columns."""
     samples: Samples | None = field(default=None, repr=False)
     """Some of the training and held-out rows, encoded, for the diagnosis."""
-    source: tuple[str, ...] = field(default=("DATA",), repr=False)
+    source: CommandSource = field(default=ANY_TABLE, repr=False)
     """The table and its columns as words of a command."""
     fresh: bool = field(default=True, repr=False)
     """Whether training began with the initial weights of the configuration."""
@@ -194,7 +195,7 @@ def run_training(
     observers: Sequence[Observer],
     resumed: bool = False,
     each_epoch: Callable[[TrainingProgress], bool] | None = None,
-    source: tuple[str, ...] = ("DATA",),
+    source: CommandSource = ANY_TABLE,
     fresh: bool = True,
     diagnosed: bool = True,
 ) -> Run:
