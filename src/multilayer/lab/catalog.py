@@ -7,7 +7,10 @@ from importlib import import_module
 from ..errors import OptionError, unknown_name
 from .experiment import Experiment
 
-NAMES = ("vanishing_gradients",)
+NAMES = (
+    "linear_collapse",
+    "vanishing_gradients",
+)
 
 
 def get(name: str) -> Experiment:
