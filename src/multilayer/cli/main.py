@@ -30,11 +30,12 @@ PANELS = {
     "Use a model": ("predict", "evaluate", "check", "export", "explore"),
     "Compare runs": ("runs", "report"),
     "Inspect a network": ("cost", "show", "activations", "init"),
+    "Learn": ("lab",),
 }
 """Commands by the panel of `mlp --help`."""
 COMMANDS = tuple(name for names in PANELS.values() for name in names)
 
-_RUN_WITHOUT_ARGUMENTS = ("train", "runs", "explore", "activations")
+_RUN_WITHOUT_ARGUMENTS = ("train", "runs", "explore", "activations", "lab")
 """Commands that do not print their help if they are called without arguments."""
 
 UsageError: Any = typer.BadParameter.__mro__[1]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..drawing.plots import Line
 from .criteria import interval
 from .rows import Rows
 
 
-def curve(rows: Rows, x: str, y: str, *, name: str, dashed: bool = False, colour: int | None = None) -> Line:
+def curve(
+    rows: Rows, x: str, y: str, *, name: str, log: bool = False, dashed: bool = False, colour: int | None = None
+) -> Line:
     """Return a line through the means of `y` at each value of `x`, with their 95 % intervals over the rows.
+
+    With `log`, it is the geometric mean, which suits a logarithmic axis. All values must then be positive.
 
     >>> rows = Rows([{"seed": s, "width": w, "error": 1 / w} for s in (0, 1) for w in (4, 2)])
     >>> line = curve(rows, "width", "error", name="ReLU")
@@ -18,7 +25,7 @@ def curve(rows: Rows, x: str, y: str, *, name: str, dashed: bool = False, colour
     ([2, 4], [0.5, 0.25])
     """
     groups = sorted(((at, own) for (at,), own in rows.by(x)), key=lambda group: group[0])
-    found = [interval(own.numbers(y)) for _, own in groups]
+    found = [_interval(own.numbers(y), log=log) for _, own in groups]
     band = ([low for _, low, _ in found], [high for _, _, high in found])
     return Line(
         name=name,
@@ -31,6 +38,15 @@ def curve(rows: Rows, x: str, y: str, *, name: str, dashed: bool = False, colour
     )
 
 
-def curves(rows: Rows, x: str, y: str, by: str, *, name: Callable[[object], str] = str) -> Sequence[Line]:
+def curves(
+    rows: Rows, x: str, y: str, by: str, *, name: Callable[[object], str] = str, log: bool = False
+) -> Sequence[Line]:
     """Return a line per value of the column `by`."""
-    return [curve(own, x, y, name=name(value)) for (value,), own in rows.by(by)]
+    return [curve(own, x, y, name=name(value), log=log) for (value,), own in rows.by(by)]
+
+
+def _interval(values: NDArray[np.float64], *, log: bool) -> tuple[float, float, float]:
+    if not log:
+        return interval(values)
+    mean, low, high = np.exp(interval(np.log(values)))
+    return float(mean), float(low), float(high)

@@ -44,6 +44,8 @@ class Result:
         Time of the measurement.
     interrupted : bool
         Whether Ctrl-C ended the run before all seeds were complete.
+    version : str
+        Version of the package that measured.
     """
 
     experiment: Experiment
@@ -53,6 +55,7 @@ class Result:
     verdict: Verdict
     seconds: float
     interrupted: bool = False
+    version: str = __version__
 
     @staticmethod
     def of(experiment: Experiment, settings: Any, rows: Rows, *, seconds: float, interrupted: bool = False) -> Result:
@@ -86,7 +89,11 @@ class Result:
         """On how many seeds the verdict is based, and which criteria more seeds would decide."""
         unclear = sum(one.outcome == "unclear" for one in self.criteria)
         text = f"{count(len(self.seeds), 'seed')}, {percent(LEVEL)} intervals"
-        return f"{text}; {count(unclear, 'criterion')} unclear: more seeds would decide" if unclear else text
+        return (
+            f"{text}; {unclear} of {len(self.criteria)} criteria are unclear: more seeds would decide"
+            if unclear
+            else text
+        )
 
     def figure(self) -> Figure:
         """Return the plot as a matplotlib figure. It needs the extra `plot`."""
@@ -135,7 +142,7 @@ class Result:
             "seeds": self.seeds,
             "seconds": round(self.seconds, 2),
             "interrupted": self.interrupted,
-            "version": __version__,
+            "version": self.version,
             "data": list(self.rows),
         }
 
@@ -179,6 +186,7 @@ def _stored(experiment: Experiment, stored: Mapping[str, Any]) -> Result:
         verdict=verdict(judged),
         seconds=float(stored["seconds"]),
         interrupted=bool(stored["interrupted"]),
+        version=str(stored["version"]),
     )
 
 

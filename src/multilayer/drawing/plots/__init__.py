@@ -7,7 +7,7 @@ from .learning_rate import learning_rate_figure
 from .lines import Line, Panel, lines_figure
 from .panels import AnyPanel, Images, Map, panels_figure
 from .search import Point, search_figure
-from .style import SUFFIXES, check_path, encoded, save
+from .style import SUFFIXES, check_path, encoded, plot_style, save
 from .variance import variance_figure
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "learning_rate_figure",
     "lines_figure",
     "panels_figure",
+    "plot_style",
     "save",
     "search_figure",
     "variance_figure",
