@@ -354,6 +354,13 @@ def test_theory_agrees_with_measurement(activation: str, init: str) -> None:
         assert layer.predicted_backward == pytest.approx(layer.measured_backward, rel=0.25), layer.name
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_theory_includes_the_random_biases_of_pytorch(activation: str) -> None:
+    """Deep inside, the activations come from the biases alone: without them, they would shrink to 1/3^8 and less."""
+    for layer in ml.variance(ml.mlp(400, [400] * 8, 400, activation=activation), "torch", rows=64).layers:
+        assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.35), layer.name
+
+
 def test_theory_for_norms_residuals_gates_and_dropout() -> None:
     spec = Spec.parse("300-300:none-[layernorm-300:relu:dropout(0.2)-300]*2-swiglu(300)-300")
     for layer in ml.variance(spec, "auto", rows=256).layers:

@@ -10,6 +10,7 @@ from .experiment import Experiment
 NAMES = (
     "linear_collapse",
     "vanishing_gradients",
+    "variance_through_depth",
 )
 
 

@@ -2,9 +2,10 @@
 
 Sizes are mean squares: E[a²] of activations and E[δ²] of gradients. The prediction for wide networks follows three
 numbers through the layers (Glorot & Bengio 2010, He et al. 2015, Poole et al. 2016, Yang et al. 2019): the mean square
-q of a unit, its mean m, and the mean product c of a unit on two different rows. V is the variance of s·W:
+q of a unit, its mean m, and the mean product c of a unit on two different rows. V is the variance of s·W, and V_b that
+of the biases, which is 0 except for the scheme `torch`:
 
-    linear      q ← n V q,  c ← n V c,  m ← 0                          E[δ_in²] = n_out V E[δ²]
+    linear      q ← n V q + V_b,  c ← n V c + V_b,  m ← 0              E[δ_in²] = n_out V E[δ²]
     activation  q, m ← E f², E f;  c ← E f(z) f(z′) on two rows         E[δ_z²] = E[δ_a²] E f′²
     norms       q ← 1; layer: (c − m²)/(q − m²), batch: c ← 0           E[δ²] divided by what the norm divides by
     dropout p   q ← q/(1 − p)                                           E[δ²]/(1 − p)
@@ -271,6 +272,7 @@ class _Prediction:
 
     variances: Mapping[str, float]
     known: bool
+    biases: bool
     forward: Sizes = field(default_factory=dict[str, "float | None"])
     rules: Sizes = field(default_factory=dict[str, "float | None"])
     backward: Sizes = field(default_factory=dict[str, "float | None"])
@@ -283,11 +285,18 @@ class _Prediction:
                 y, self.rules[path] = summed(x, self.predict_forward(layer.layers, d, x, f"{path}.")), None
             else:
                 passed = layer.moments(d, x, self.variances.get(f"{path}.weight") if self.known else None)
-                y, self.rules[path] = passed.moments, passed.backward
+                y, self.rules[path] = self._shifted(passed.moments, layer, path), passed.backward
                 self.scatter += passed.scatter
             self.forward[path] = None if y is None else y.q
             x, d = y, layer.width(d)
         return x
+
+    def _shifted(self, z: Moments | None, layer: Layer, path: str) -> Moments | None:
+        """Return the moments with random biases, which are the same on every row."""
+        if z is None or not self.biases or not (isinstance(layer, Linear) and layer.bias):
+            return z
+        shift = self.variances.get(f"{path}.bias", 0.0)
+        return Moments(z.q + shift, z.c + shift, z.m)
 
     def predict_backward(self, layers: Sequence[Layer], g: float | None, prefix: str) -> float | None:
         for name, layer in reversed(list(named(layers))):
@@ -303,7 +312,7 @@ class _Prediction:
 
 
 def _predict(spec: Spec, chosen: Scheme) -> _Prediction:
-    found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
+    found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant", biases=chosen.biases)
     with np.errstate(over="ignore", invalid="ignore"):
         found.predict_forward(spec.layers, spec.inputs.numeric, Moments(1.0, 0.0, 0.0), "")
         found.predict_backward(spec.layers, 1.0, "")
