@@ -111,6 +111,26 @@ def test_the_default_rate_of_the_recipe_is_not_too_high(epochs: int) -> None:
         assert "rate_too_high" not in kinds(run)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("levels", [3, 5, 10])
+def test_ratings_may_be_trained_as_numbers(levels: int, noise: float) -> None:
+    z = X[:, 0] + 0.5 * X[:, 1] + noise * np.random.default_rng(4).normal(size=600)
+    ratings = 1 + np.digitize(z, np.quantile(z, np.linspace(0, 1, levels + 1)[1:-1]))
+    run = ml.fit("6-32-1", (X, ratings), task="regression", epochs=20, quiet=True)
+    assert "wrong_loss" not in kinds(run)
+
+
+@pytest.mark.parametrize("classes", [2, 4, 10, 30])
+def test_classes_that_are_trained_as_numbers_have_the_wrong_loss(classes: int) -> None:
+    generator = np.random.default_rng(5)
+    y = generator.integers(0, classes, 600)
+    x = generator.normal(size=(classes, 6))[y] + 0.3 * generator.normal(size=(600, 6))
+    run = ml.fit("6-32-1", (x, y), task="regression", epochs=20, quiet=True)
+    finding = next(one for one in run.findings if one.kind == "wrong_loss")
+    assert ("in no order" in finding.message) == (classes > 2)
+    assert finding.remedies[0].changes["spec"] == f"6-32-{classes}"
+
+
 @pytest.mark.parametrize("data", ["iris", "wine", "digits", "diabetes"])
 def test_default_runs_on_the_bundled_tables_have_no_findings(data: str) -> None:
     spec = {"iris": "4-16-3", "wine": "13-16-3", "digits": "64-64-10", "diabetes": "10-16-1"}[data]

@@ -43,9 +43,9 @@ class TargetFacts:
     dispersion: float
     """Variance divided by the mean. About 1 or more for counts."""
     agreement: float
-    """Share of the rows whose nearest row has exactly the same target."""
-    jump: float
-    """Mean difference of the target to that of the nearest row where they differ, relative to that of random rows."""
+    """How often the nearest row has the same target: 0 as often as a random row, 1 always."""
+    disorder: float
+    """How much the target of the nearest row with another target differs: 0 as the next value, 1 as a random one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +135,7 @@ def _target(rows: EvaluationRows) -> TargetFacts | None:
         return None
     truth, given = (np.asarray(side, np.float64).reshape(len(rows), -1)[:, 0] for side in rows.sides)
     residual = truth - given
-    other = truth[_nearest_row(rows)]
-    differs = other != truth
-    random_difference = np.abs(truth - np.roll(truth, len(truth) // 2))
-    typical = float(random_difference[random_difference > 0].mean()) if (random_difference > 0).any() else 1.0
+    agreement, disorder = _neighbors(rows, truth)
     return TargetFacts(
         values=len(np.unique(truth)),
         whole=bool((np.abs(truth - np.round(truth)) < 1e-6 * np.maximum(1, np.abs(truth))).all()),
@@ -146,17 +143,28 @@ def _target(rows: EvaluationRows) -> TargetFacts | None:
         skewness=_moment(truth, 3),
         residual_kurtosis=_moment(residual, 4) - 3,
         dispersion=float(truth.var() / truth.mean()) if truth.mean() > 0 else 0.0,
-        agreement=float(1 - differs.mean()),
-        jump=float(np.abs(other - truth)[differs].mean()) / typical if differs.any() else 0.0,
+        agreement=agreement,
+        disorder=disorder,
     )
 
 
-def _nearest_row(rows: EvaluationRows) -> NDArray[np.int64]:
+def _neighbors(rows: EvaluationRows, truth: Floats) -> tuple[float, float]:
+    """Return agreement and disorder: values of classes agree without an order, and those of amounts are ordered."""
     inputs = inputs_of(rows)
     inputs = inputs / np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
-    distance = (inputs**2).sum(1) - 2 * inputs @ inputs.T
+    distance = (inputs**2).sum(1) - 2 * inputs @ inputs.T  # (B, B), up to a constant of each row
     np.fill_diagonal(distance, np.inf)
-    return distance.argmin(1) if len(inputs) > 1 else np.zeros(len(inputs), np.int64)
+    difference = np.abs(truth[:, None] - truth)  # (B, B)
+    differs = difference > 0
+    if not differs.any():
+        return 0.0, 0.0
+    same, at_random = float((truth[distance.argmin(1)] == truth).mean()), float(1 - differs.mean())
+    nearest = np.where(differs, distance, np.inf).argmin(1)
+    found = difference[np.arange(len(truth)), nearest].mean()
+    least = np.where(differs, difference, np.inf).min(1).mean()
+    typical = (difference.sum(1) / differs.sum(1)).mean()
+    disorder = float((found - least) / (typical - least)) if typical > least else 0.0
+    return (same - at_random) / (1 - at_random), disorder
 
 
 def _moment(values: Floats, power: int) -> float:

@@ -25,11 +25,9 @@ FEWEST_STEPS = 100
 """After fewer steps, errors of the model say nothing about the labels."""
 OVERLAP = 2.6
 """Classes overlap if the less confident half of the rows has more than this many times the errors of the other half."""
-FEW_VALUES = 10
-"""Up to this number of different whole numbers, a target may be classes."""
-MANY_CLASSES, ALWAYS, AGREEING, UNORDERED = 50, 0.95, 0.5, 0.6
-"""Up to this number of whole numbers are probably classes if the nearest rows agree in nearly all rows, or agree in
-many rows and differ by at least this fraction of a random difference in the others."""
+MANY_CLASSES, AGREEING, UNORDERED = 50, 0.4, 0.6
+"""Up to this number of whole numbers are probably classes if the agreement and the disorder of the target are at least
+these. Ratings and other amounts are ordered."""
 HEAVY_TAILS = 20.0
 """Excess kurtosis of residuals that squared errors cannot handle."""
 NO_MATTER = 0.9
@@ -115,16 +113,15 @@ def wrong_loss(case: Case) -> Iterator[Finding]:
     facts, loss, skills = case.measured.columns.target, case.model.encoding.loss, case.measured.skills
     if facts is None or loss != "mse":
         return
-    mixed = facts.values <= MANY_CLASSES and (
-        facts.agreement >= ALWAYS or (facts.agreement >= AGREEING and facts.jump >= UNORDERED)
-    )
-    if facts.whole and (facts.values <= FEW_VALUES or mixed):
+    unordered = facts.agreement >= AGREEING and facts.disorder >= UNORDERED
+    if facts.whole and (facts.values == 2 or (unordered and facts.values <= MANY_CLASSES)):
         yield Finding(
             kind="wrong_loss",
             severity="warning",
-            message=f"The target has only {facts.values} different whole numbers, but is trained as a number: if they "
-            "are classes, train a classification.",
-            evidence={"values": facts.values},
+            message=f"The target has only {facts.values} different whole numbers"
+            f"{', in no order' if unordered else ''}, but is trained as a number: if they are classes, train a "
+            "classification.",
+            evidence={"values": facts.values, "agreement": facts.agreement, "disorder": facts.disorder},
             remedies=(
                 case.train_with(
                     "Train a classification.",
