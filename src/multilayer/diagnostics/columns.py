@@ -2,7 +2,8 @@
 
 scale        largest and smallest root mean square of the encoded numeric columns
 alone        skill of each column alone: the mean target (or most frequent class) of 20 bins with equal numbers of
-             rows, or of each category, fitted on one half of the rows and judged on the other half
+             rows, of each value of at least as many rows, or of each category, fitted on one half of the rows and
+             judged on the other half
 target       number of different values, whether they are whole numbers, skewness, and the excess kurtosis of the
              residuals of the model
 """
@@ -102,12 +103,16 @@ def _alone(rows: EvaluationRows, x: Floats, names: list[str]) -> dict[str, float
 
 
 def _bins(values: Floats) -> NDArray[np.int64]:
-    """Return the bin of each value. Equal values are in one bin."""
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1]))
-    distinct = np.unique(values)
+    """Return the bin of each value: bins with equal numbers of rows, and one for each value of as many rows."""
+    distinct, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(distinct) <= BINS:
-        return np.searchsorted(distinct, values)
-    return np.searchsorted(edges, values, side="right")
+        return which
+    repeated = counts * BINS >= len(values)
+    others = np.repeat(distinct[~repeated], counts[~repeated])
+    edges = np.quantile(others, np.linspace(0, 1, BINS + 1)[1:-1]) if len(others) else np.zeros(0)
+    bins = np.searchsorted(edges, distinct, side="right")
+    bins[repeated] = BINS + np.arange(int(repeated.sum()))
+    return bins[which]
 
 
 def _skill(bins: NDArray[np.int64], goal: Floats, *, classes: bool) -> float:
