@@ -109,7 +109,8 @@ def _bins(values: Floats) -> NDArray[np.int64]:
         return which
     repeated = counts * BINS >= len(values)
     others = np.repeat(distinct[~repeated], counts[~repeated])
-    edges = np.quantile(others, np.linspace(0, 1, BINS + 1)[1:-1]) if len(others) else np.zeros(0)
+    parts = max(1, round(BINS * len(others) / len(values)))
+    edges = np.quantile(others, np.linspace(0, 1, parts + 1)[1:-1]) if parts > 1 else np.zeros(0)
     bins = np.searchsorted(edges, distinct, side="right")
     bins[repeated] = BINS + np.arange(int(repeated.sum()))
     return bins[which]
