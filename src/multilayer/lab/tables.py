@@ -1,0 +1,55 @@
+"""Rows of a table as tasks of the laboratory: a bundled set, or the file of a user.
+
+    task = classification("digits")
+    training, test = divided(task, rows=300, seed=0)
+
+Inputs are scaled to mean 0 and standard deviation 1 over all rows. A categorical column is one input per category.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import DataConfig, make_training_data
+from ..errors import DataError, OptionError
+from .training import Task
+
+
+@lru_cache(maxsize=4)
+def classification(source: str) -> Task:
+    """Return all rows of a table with the loss "cross_entropy". The classes are 0, 1, …
+
+    >>> task = classification("iris")
+    >>> task.x.shape, class_count(task)
+    ((150, 4), 3)
+    """
+    made = make_training_data(source, config=DataConfig(validation=None))
+    if made.encoding.task.kind not in ("binary", "multiclass"):
+        raise DataError(f"this experiment needs a target with classes, got {made.encoding.task.describe()}")
+    data = made.data
+    dense = np.asarray(data.x if isinstance(data.x, np.ndarray) else data.take(np.arange(len(data))).x, np.float64)
+    parts = [dense] if data.codes is None else [dense, *map(_one_hot, data.codes.T)]
+    return Task(x=np.hstack(parts), y=np.asarray(data.y).ravel().astype(np.int64), loss="cross_entropy")
+
+
+def class_count(task: Task) -> int:
+    """Return the number of classes."""
+    return int(task.y.max()) + 1
+
+
+def divided(task: Task, *, rows: int, seed: int, test_rows: int | None = None) -> tuple[Task, Task]:
+    """Return `rows` training rows and test rows of a task, both chosen at random.
+
+    The test rows are all others, or `test_rows` of them.
+    """
+    if rows >= len(task):
+        raise OptionError(f"rows must be below the {len(task)} rows of the table, so that test rows are left")
+    order = np.random.default_rng([seed, rows]).permutation(len(task))
+    return task.rows(order[:rows]), task.rows(order[rows:][:test_rows])
+
+
+def _one_hot(codes: NDArray[np.int64]) -> NDArray[np.float64]:
+    return (codes[:, None] == np.unique(codes)).astype(np.float64)

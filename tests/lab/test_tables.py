@@ -1,0 +1,39 @@
+"""Tables as tasks of the laboratory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multilayer.errors import DataError, OptionError
+from multilayer.lab.tables import class_count, classification, divided
+
+
+def test_rows_are_scaled_and_divided_without_overlap() -> None:
+    task = classification("wine")
+    np.testing.assert_allclose(task.x.mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(task.x.std(0), 1, atol=1e-3)
+    assert class_count(task) == 3
+    training, test = divided(task, rows=100, seed=3, test_rows=50)
+    assert (len(training), len(test)) == (100, 50)
+    every = np.concatenate([training.x, test.x])
+    assert len(np.unique(every, axis=0)) == len(every)
+    assert (divided(task, rows=100, seed=4)[0].x != training.x).any()
+
+
+def test_a_category_is_one_input_per_value(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    lines = [f"{('red', 'blue', 'green')[i % 3]},{i % 7},{'yes' if i % 2 else 'no'}" for i in range(40)]
+    path.write_text("\n".join(["color,size,class", *lines]))
+    task = classification(str(path))
+    assert task.x.shape[1] >= 4
+    assert set(task.y) == {0, 1}
+
+
+def test_a_target_of_numbers_and_too_many_rows_are_errors() -> None:
+    with pytest.raises(DataError, match="needs a target with classes, got task: regression"):
+        classification("diabetes")
+    with pytest.raises(OptionError, match="rows must be below the 150 rows of the table"):
+        divided(classification("iris"), rows=150, seed=0)
