@@ -11,6 +11,7 @@ NAMES = (
     "linear_collapse",
     "vanishing_gradients",
     "variance_through_depth",
+    "optimizers",
     "random_labels",
 )
 

@@ -105,7 +105,7 @@ def draw_lines(ax: Axes, panel: Panel) -> None:
             drawn += [float(value) for value in y[known]]
     if panel.log_x and ends:
         ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:.2g}")
     elif panel.ticks:
         _name_ticks(ax, panel.ticks)
     elif ends and all(float(x).is_integer() for line in panel.lines for x in line.x):
