@@ -3,7 +3,7 @@
 | step of the build | what happens |
 |---|---|
 | `on_config` | entries of the navigation that end in ``/`` become the pages of that folder |
-| `on_files` | generated pages are added (`reference.py`, `notebooks.py`), and the examples of all pages run |
+| `on_files` | generated pages are added (`reference.py`, `experiment_pages.py`, `notebooks.py`), and all examples run |
 | `on_page_markdown` | the output of each example is put below it; ``<!-- generated: NAME -->`` becomes that part |
 | `on_page_markdown` | ``{{module.NAME}}`` becomes the value of that constant (`detectors.py`) |
 """
@@ -24,6 +24,7 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).parent))
 
 import detector_pages
+import experiment_pages
 import notebooks
 import page_examples
 import reference
@@ -36,6 +37,8 @@ _GENERATED = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.M)
 _NOTES = re.compile(r"^<!-- (?:output|run): \w+ -->\n", re.M)
 _PICTURE = re.compile(r'(\]\(|src=")([\w-]+\.(?:svg|png|html))(?=[)"])')
 
+_pages = {**reference.PAGES, **experiment_pages.pages()}
+"""Functions that make the generated pages, by path."""
 _outputs: dict[str, list[list[dict[str, Any]]]] = {}
 _made: dict[str, dict[str, str]] = {}
 """For each page, the files that its examples wrote, by name, as links from the page."""
@@ -53,7 +56,7 @@ def _expanded(entry: Any, docs: Path) -> Any:
     if isinstance(entry, list):
         return [one for value in entry for one in _listed(_expanded(value, docs))]
     if isinstance(entry, str) and entry.endswith("/"):
-        generated = [name for name in (*reference.PAGES, *_notebooks()) if name.startswith(entry)]
+        generated = [name for name in (*_pages, *_notebooks()) if name.startswith(entry)]
         written = sorted(str(path.relative_to(docs)) for path in (docs / entry).glob("*.md"))
         return sorted({*generated, *written}, key=lambda name: (not name.endswith("index.md"), _rank(name)))
     return entry
@@ -66,7 +69,7 @@ def _notebooks() -> dict[str, Path]:
 
 def _rank(name: str) -> tuple[int, str]:
     """Generated pages keep the order in which they are defined."""
-    return (list(reference.PAGES).index(name) if name in reference.PAGES else -1, name)
+    return (list(_pages).index(name) if name in _pages else -1, name)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -74,9 +77,9 @@ def _listed(value: Any) -> list[Any]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for name, make in reference.PAGES.items():
+    for name, make in (_pages | experiment_pages.pictures()).items():
         files.append(File.generated(config, name, content=make()))
-    written = [file for file in files.documentation_pages() if file.src_uri not in reference.PAGES]
+    written = [file for file in files.documentation_pages() if file.src_uri not in _pages]
     pages = {file.src_uri: file.content_string for file in written}
     with ThreadPoolExecutor(WORKERS) as pool:
         running = {

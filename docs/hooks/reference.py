@@ -68,6 +68,12 @@ GROUPS: dict[str, Group] = {
             *("training.retraining.retrain", "training.retraining.Retrained"),
         ),
     ),
+    "lab": (
+        "Experiments",
+        "Measure what textbooks claim. `ml.lab.NAME(...)` runs the experiment NAME. "
+        "[The experiments](../../explanation/experiments/index.md) lists them.",
+        ("lab.run", "lab.Result", "lab.rows.Rows", "lab.criteria.Judgement"),
+    ),
     "cost": (
         "Cost",
         "Count what a training step takes. [Cost](../../explanation/cost.md) has the formulas and conventions.",

@@ -147,8 +147,11 @@ class Result:
         }
 
     def to_json(self) -> str:
-        """Return the result as JSON."""
-        return json.dumps(plain(self.to_dict()), ensure_ascii=False, allow_nan=False, indent=1)
+        """Return the result as JSON, with one row of `data` per line."""
+        found = plain(self.to_dict())
+        rows = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in found.pop("data"))
+        head = json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1).removesuffix("\n}")
+        return f'{head},\n "data": [\n{rows}\n]}}\n'
 
     @staticmethod
     def read(path: str | Path) -> Result:
