@@ -117,7 +117,9 @@ class BruteForce:
         inactive, flat = np.zeros(z.shape[1], np.int64), np.zeros(z.shape[1], np.int64)
         for row in z:
             inactive += (fn.df(row) == 0) & fn.dies
-            flat += (row < (-np.inf if low is None else low)) | (row > (np.inf if high is None else high))
+            flat += ((row < (-np.inf if low is None else low)) | (row > (np.inf if high is None else high))) & (
+                fn.vanishes or not fn.dies
+            )
         for bound in (low, high, *dead_range(fn)):
             away = np.abs(z - bound) if bound is not None and np.isfinite(bound) else np.full(1, np.inf)
             self.nearest = min(self.nearest, away[away > 1e-12].min(initial=np.inf))
@@ -211,7 +213,7 @@ def test_values_at_the_bounds() -> None:
     one = np.float32(1)
     z = np.array([[-1e6, -1.5, -1, -np.nextafter(one, one / 2), -0.0, 0.0, 1e-30, 1, np.nextafter(one, 2 * one), 2]])
     for name, inactive, flat in (
-        ("relu", [1, 1, 1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]),
+        ("relu", [1, 1, 1, 1, 1, 1, 0, 0, 0, 0], [0] * 10),  # a sparse unit is not saturated
         ("hard_tanh", [1, 1, 1, 0, 0, 0, 0, 1, 1, 1], [1, 1, 0, 0, 0, 0, 0, 0, 1, 1]),
     ):
         spec = Spec.parse(f"10-{name}-1")
@@ -367,8 +369,9 @@ def test_bounds_are_float32_and_at_least_as_far_as_the_exact_ones(case: Case) ->
     assert isinstance(layer, Activation)
     fn = layer.function
     counted = counted_range(fn)
+    flat = saturates(fn) if fn.vanishes or not fn.dies else (None, None)
     for exact, name, sign in zip(
-        (*dead_range(fn), *saturates(fn)),
+        (*dead_range(fn), *flat),
         ("inactive_low", "inactive_high", "flat_low", "flat_high"),
         (-1, 1, -1, 1),
         strict=True,

@@ -123,8 +123,13 @@ class FusedEngine(SingleEngine):
 
     def _units(self, rows: int, counts: NDArray[np.int64]) -> dict[str, UnitCounts]:
         """Return the counts by layer. The core counts the inactive rows of all units of a layer, then the flat rows."""
-        parts = np.split(counts, np.cumsum([2 * units for units in self._counted.values()], dtype=np.int64))
-        return {name: UnitCounts(rows, *part.reshape(2, -1)) for name, part in zip(self._counted, parts, strict=False)}
+        found: dict[str, UnitCounts] = {}
+        first = 0
+        for name, units in self._counted.items():
+            middle, end = first + units, first + 2 * units
+            found[name] = UnitCounts(rows, counts[first:middle], counts[middle:end])
+            first = end
+        return found
 
     def _statistics(self, recorded: NDArray[np.float64], step: int, first: int) -> list[StepStatistics]:
         """Return the statistics of recorded steps. `step` steps ran before; positions in the chunk start at `first`."""

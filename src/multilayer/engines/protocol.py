@@ -130,7 +130,7 @@ class UnitCounts:
     inactive: NDArray[np.int64]
     """Rows for which f′(z) is exactly 0, because f can die."""
     flat: NDArray[np.int64]
-    """Rows for which z is beyond a saturation point."""
+    """Rows for which z is beyond a saturation point. 0 for functions that only die, as ReLU does."""
 
     def __add__(self, other: UnitCounts) -> UnitCounts:
         return UnitCounts(self.rows + other.rows, self.inactive + other.inactive, self.flat + other.flat)

@@ -1,7 +1,8 @@
 """Which values of an activation layer are counted during training, for the diagnostics of units.
 
     inactive    f′(z) is exactly 0: z ≤ low or z ≥ high of `dead_range`
-    flat        |f′(z)| stays below 1 % of its maximum: z < low or z > high of `saturates`
+    flat        |f′(z)| stays below 1 % of its maximum: z < low or z > high of `saturates`; not counted for functions
+                that only die, as ReLU does, because sparse units are not saturated
 
 Both are properties of the function with its initial parameters (nn/activations/properties.py). A layer is counted if
 its function has at least one bound. Functions that are not elementwise have none.
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..nn.activations.function import ActivationFunction
-from ..nn.activations.properties import dead_range, saturates
+from ..nn.activations.properties import dead_range, only_dies, saturates
 from ..nn.layers import Activation, Layer
 from ..spec import Spec
 from .protocol import UnitCounts
@@ -50,7 +51,7 @@ def counted_range(fn: ActivationFunction) -> CountedRange | None:
     """Return the counted values of a function, or None if no value is counted."""
     if not fn.elementwise:
         return None
-    bounds = (*dead_range(fn), *saturates(fn))
+    bounds = (*dead_range(fn), *((None, None) if only_dies(fn) else saturates(fn)))
     if all(bound is None for bound in bounds):
         return None
     low, high, flat_low, flat_high = bounds

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..engines import UnitCounts
-from ..nn.activations.properties import SATURATED_ROWS
+from ..nn.activations.properties import SATURATED_ROWS, only_dies
 from ..nn.layers import Activation
 from ..spec import Spec
 
@@ -40,15 +40,14 @@ def summary(units: Mapping[str, UnitCounts], spec: Spec) -> dict[str, Any]:
 
 def _layer_summary(counts: UnitCounts, layer: object) -> dict[str, Any]:
     assert isinstance(layer, Activation)
-    rows = max(counts.rows, 1)
-    dead = np.flatnonzero(counts.inactive == counts.rows) if counts.rows else np.zeros(0, dtype=np.int64)
-    only_dies = layer.function.dies and not layer.function.vanishes
-    saturated = np.flatnonzero((counts.flat / rows >= SATURATED_ROWS) & (not only_dies))
+    rows, function = max(counts.rows, 1), layer.function
+    dead = (counts.inactive == rows).nonzero()[0].tolist() if function.dies else []
+    saturated = [] if only_dies(function) else (counts.flat / rows >= SATURATED_ROWS).nonzero()[0].tolist()
     return {
         "rows": counts.rows,
-        "dead": dead[:MOST_UNITS].tolist(),
+        "dead": dead[:MOST_UNITS],
         "dead_count": len(dead),
-        "saturated": saturated[:MOST_UNITS].tolist(),
+        "saturated": saturated[:MOST_UNITS],
         "saturated_count": len(saturated),
         "inactive": int(counts.inactive.sum()) / (rows * len(counts.inactive)),
     }

@@ -144,6 +144,16 @@ def dead_range(fn: ActivationFunction) -> tuple[float | None, float | None]:
     return end(-1.0), end(1.0)
 
 
+def only_dies(fn: ActivationFunction) -> bool:
+    """Return whether f dies but does not saturate: a unit with a flat slope on many rows is then sparse, not broken.
+
+    >>> from multilayer.nn import activations
+    >>> [only_dies(activations.get(name)) for name in ("relu", "hard_tanh", "tanh")]
+    [True, False, False]
+    """
+    return fn.dies and not fn.vanishes
+
+
 def dead(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np.ndarray:
     """Return which units are dead, for z (..., units). No unit is dead if there are no rows, or if f cannot die."""
     slopes = _slopes(fn, z, learned)  # (rows, units)
@@ -156,7 +166,7 @@ def saturated(fn: ActivationFunction, z: Array, learned: Learned | None = None) 
     """Return which units are saturated, for z (..., units): none if there are no rows or f does not saturate."""
     slopes = _slopes(fn, z, learned)  # (rows, units)
     units = slopes.shape[1]
-    if not fn.elementwise or (fn.dies and not fn.vanishes) or not len(slopes):
+    if not fn.elementwise or only_dies(fn) or not len(slopes):
         return np.zeros(units, dtype=bool)
     return (slopes <= _flat_slopes(fn, units, learned)).mean(axis=0) >= SATURATED_ROWS
 
