@@ -212,3 +212,13 @@ def test_long_text_is_shortened_in_the_middle() -> None:
         assert shown.endswith("-10")
         assert text_width(shown) <= 200
         assert shorten("784-10", 200) == "784-10"
+
+
+def test_the_name_of_a_line_is_next_to_its_end_also_if_an_area_sets_the_limits() -> None:
+    line = Line(name="wide", x=[0, 1], y=[1, 1], band=([0, -3], [2, 9]))
+    figure = lines_figure([Panel(title="a", lines=[line])], title="b")
+    ax = figure.axes[0]
+    (name,) = (text for text in ax.texts if text.get_text() == "wide")
+    figure.canvas.draw()
+    end = ax.transData.transform((1, 1))[1] * 72 / figure.dpi
+    assert name.xyann[1] == pytest.approx(end, abs=1)

@@ -9,6 +9,7 @@ from .experiment import Experiment
 
 NAMES = (
     "linear_collapse",
+    "universal_approximation",
     "vanishing_gradients",
     "variance_through_depth",
     "optimizers",

@@ -181,6 +181,7 @@ def name_ends(ax: Axes, ends: Sequence[tuple[Line, str, float, float]]) -> None:
     if figure is None or not ends:
         return
     points = 72 / figure.dpi
+    ax.autoscale_view()  # matplotlib sets limits that follow from the data only when it draws
     box = ax.get_window_extent()
     low, high = box.y0 * points + 4, box.y1 * points - 4
     heights = [float(ax.transData.transform((x, y))[1]) * points for _, _, x, y in ends]
