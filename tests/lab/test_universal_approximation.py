@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multilayer.errors import OptionError
-from multilayer.lab.experiments.universal_approximation import (
+from multilayer.lab.constructions import (
     Target,
     best_monotone,
     best_polynomial,
@@ -16,10 +16,10 @@ from multilayer.lab.experiments.universal_approximation import (
     grid,
     narrow,
     polygon,
-    rate,
     shallow,
     staircase,
 )
+from multilayer.lab.experiments.universal_approximation import rate
 from multilayer.lab.running import run
 from support.experiments import tiny
 
