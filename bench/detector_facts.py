@@ -20,10 +20,10 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import multilayer as ml
 from multilayer.data import DataOptions, Encoded, TrainingData
 from multilayer.interpretation.float64_model import to_float64
-from multilayer.interpretation.passes import Gradients, Values, backward_pass, forward_pass
 from multilayer.nn import losses
 from multilayer.nn.activations.properties import dead, saturated
 from multilayer.nn.layers import Activation, Linear, Pass
+from multilayer.nn.layers.passes import Gradients, Values, backward_pass, forward_pass
 from multilayer.runs.config import Config
 from multilayer.runs.stored_data import read_once
 from multilayer.training.inputs import encode

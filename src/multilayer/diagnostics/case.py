@@ -58,16 +58,12 @@ class Case:
 
     def fact(self, name: str, default: float = 0.0) -> float:
         """Return a number of the history."""
-        return default if self.history is None else self.history.measurements().get(name, default)
+        return default if self.history is None else self.history.facts.get(name, default)
 
     @property
     def network(self) -> NetworkMeasurement:
         """The first member."""
         return self.measured.members[0]
-
-    def hidden_weights(self, network: NetworkMeasurement) -> Sequence[Any]:
-        """Return the layers with weights except the last."""
-        return network.weights[:-1]
 
     def flops_share(self, activation: str) -> float:
         """Return the share of a step's FLOPs of the layer with weights before an activation."""

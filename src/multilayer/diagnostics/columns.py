@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..core.sparse import Sparse
 from ..models import metrics
 from ..models.evaluation_rows import EvaluationRows
-from .references import inputs_of
+from .references import distances, inputs_of
 
 Floats = NDArray[np.float64]
 
@@ -156,10 +156,7 @@ def _target(rows: EvaluationRows) -> TargetFacts | None:
 
 def _neighbors(rows: EvaluationRows, truth: Floats) -> tuple[float, float]:
     """Return agreement and disorder: values of classes agree without an order, and those of amounts are ordered."""
-    inputs = inputs_of(rows)
-    inputs = inputs / np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
-    distance = (inputs**2).sum(1) - 2 * inputs @ inputs.T  # (B, B), up to a constant of each row
-    np.fill_diagonal(distance, np.inf)
+    distance = distances(inputs_of(rows))  # (B, B)
     difference = np.abs(truth[:, None] - truth)  # (B, B)
     differs = difference > 0
     if not differs.any():

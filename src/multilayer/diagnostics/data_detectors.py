@@ -8,7 +8,8 @@ from ..core.formatting import count, number, percent
 from ..nn.layers import BatchNorm
 from .case import Case, batch_to_layer_norm
 from .findings import MOST_LISTED, Finding, Place
-from .measurements import LEAKED
+from .labels import NOISY
+from .measurements import FEWEST_STEPS, LEAKED
 
 LARGE_SCALE = 20.0
 """Root mean square of an encoded column that is too large."""
@@ -17,12 +18,10 @@ SCALE_RATIO = 1000.0
 LEAKS = ((0.9, 0.3), (0.96, 0.1))
 """A column is suspicious if its skill alone, and the lead over the skill of the next column, are at least one of
 these."""
-NOISY, NOISY_HALF = 0.1, 0.12
-"""Error rates of the model in the most confident quarter and half of the rows that suggest wrong labels."""
+NOISY_HALF = 0.12
+"""Error rate of the model in the most confident half of the rows that suggests wrong labels."""
 NOISY_VOTES = 0.1
 """Error rate of the vote of the nearest rows, in the half of the rows where it is most confident."""
-FEWEST_STEPS = 100
-"""After fewer steps, errors of the model say nothing about the labels."""
 OVERLAP = 2.6
 """Classes overlap if the less confident half of the rows has more than this many times the errors of the other half."""
 MANY_CLASSES, AGREEING, UNORDERED = 50, 0.4, 0.6

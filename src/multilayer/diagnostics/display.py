@@ -142,28 +142,24 @@ def finding_lines(findings: Sequence[Mapping[str, Any]]) -> list[Text]:
       remedy: Lower the learning rate.
         mlp train iris --learning-rate 0.001
     """
-    return [line for group in _groups(findings) for line in _lines([described(finding) for finding in group])]
-
-
-def _groups(findings: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Return the findings grouped by kind. Several layers or members often have the same fault."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for finding in findings:
         groups.setdefault(finding["kind"], []).append(finding)
-    return list(groups.values())
+    return [line for group in groups.values() for line in _lines(group)]
 
 
 def _lines(group: Sequence[Mapping[str, Any]]) -> list[Text]:
+    """Return the lines of findings of one kind. Several layers or members often have the same fault."""
     from rich.text import Text
 
     first = group[0]
     severity = "error" if any(finding["severity"] == "error" for finding in group) else first["severity"]
-    where = ", ".join(first["place"]) if len(group) == 1 else f"{len(group)} findings"
+    where = ", ".join(place(first)) if len(group) == 1 else f"{len(group)} findings"
     lines = [
         Text.assemble(
             (severity, STYLES.get(severity, "")),
             ": ",
-            (printable(first["title"]), "bold"),
+            (printable(title(first["kind"])), "bold"),
             (printable(f" ({where})" if where else ""), "dim"),
         )
     ]

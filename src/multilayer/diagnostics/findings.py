@@ -149,7 +149,7 @@ class Finding:
             "severity": self.severity,
             "message": self.message,
             "where": self.where.to_dict(),
-            "evidence": dict(self.evidence),
+            "evidence": dict(sorted(self.evidence.items())),
             "remedy": first,
             "remedies": remedies,
         }

@@ -70,7 +70,7 @@ def overfitting(case: Case) -> Iterator[Finding]:
     skills, history = case.measured.skills, case.history
     if skills is None or history is None or not history.validation or history.config.get("patience") is not None:
         return
-    facts = history.measurements()
+    facts = history.facts
     expected = case.measured.expected_loss
     gap = (facts["last_validation"] - facts["last_loss"]) / expected if expected > 0 else 0.0
     memorized = facts["last_loss"] < MEMORIZED * facts["lowest_validation"]

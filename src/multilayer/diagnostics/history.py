@@ -3,8 +3,9 @@
 losses, validation     one value per epoch
 rates, norms           learning rate and gradient norm of each `Progress` event
 fall                   decrease of the training loss / its initial value
-late_fall              share of this decrease in the second half of the epochs
+late_fall              share of this decrease in the second half of the epochs; 0 if the loss did not fall
 rises                  share of the epochs in which the training loss rose, before the rate fell to a half
+best_epoch             epoch with the lowest validation loss, from 1; best_share is its share of the epochs
 rebound                increase of the validation loss after its minimum / decrease before it
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -100,8 +102,9 @@ class History:
             return int(given or 1)
         return max(1, round(self.rows * len(self.losses) / max(self.steps, 1)))
 
-    def measurements(self) -> dict[str, float]:
-        """Return the facts about the curves, as numbers by name."""
+    @cached_property
+    def facts(self) -> Mapping[str, float]:
+        """Facts about the curves, as numbers by name."""
         found: dict[str, float] = {
             "epochs": len(self.losses),
             "steps": self.steps,
@@ -110,33 +113,24 @@ class History:
             "non_finite": self.non_finite,
         }
         if self.losses:
-            found |= {"first_loss": self.losses[0], "last_loss": self.losses[-1], "lowest_loss": min(self.losses)}
-            found |= {"fall": self._fall(), "late_fall": self._late_fall(), "rises": self._rises()}
-            found["best_epoch"] = self.best_epoch or 0
+            first, half = self.losses[0], len(self.losses) // 2
+            middle, end = _mean(self.losses[max(0, half - 1) : half + 2]), _mean(self.losses[-WINDOW:])
+            found |= {"first_loss": first, "last_loss": self.losses[-1], "lowest_loss": min(self.losses)}
+            found["fall"] = (first - end) / max(abs(first), 1e-12)
+            found["late_fall"] = (middle - end) / (first - end) if first > end else 0.0
+            found["rises"] = self._rises()
+            found["best_epoch"] = 1 + self.validation.index(min(self.validation)) if self.validation else 0
             found["best_share"] = found["best_epoch"] / len(self.losses)
         if self.validation:
-            found |= {"rebound": self._rebound(), "last_validation": self.validation[-1]}
-            found["lowest_validation"] = min(self.validation)
+            first, last, lowest = self.validation[0], self.validation[-1], min(self.validation)
+            rebound = math.inf if last > lowest else 0.0
+            found["rebound"] = (last - lowest) / (first - lowest) if first > lowest else rebound
+            found |= {"last_validation": last, "lowest_validation": lowest}
         if self.rates:
             found["peak_rate"] = max(self.rates)
         if self.norms:
             found |= {"first_gradient_norm": self.norms[0], "largest_gradient_norm": max(self.norms)}
         return found
-
-    @property
-    def best_epoch(self) -> int | None:
-        """The epoch with the lowest validation loss, counted from 1."""
-        return 1 + self.validation.index(min(self.validation)) if self.validation else None
-
-    def _fall(self) -> float:
-        first, last = self.losses[0], _mean(self.losses[-WINDOW:])
-        return (first - last) / max(abs(first), 1e-12)
-
-    def _late_fall(self) -> float:
-        """Return the share of the fall in the second half, or 0 if the loss did not fall."""
-        first, last = self.losses[0], _mean(self.losses[-WINDOW:])
-        middle = _mean(self.losses[max(0, len(self.losses) // 2 - 1) : len(self.losses) // 2 + 2])
-        return (middle - last) / (first - last) if first > last else 0.0
 
     def _rises(self) -> float:
         """Return how often the training loss rose while the learning rate was near its peak."""
@@ -146,14 +140,6 @@ class History:
             near_peak = max(2, round(len(self.losses) * (high[-1] + 1) / len(self.rates)))
         pairs = list(pairwise(self.losses[:near_peak]))
         return sum(after > before for before, after in pairs) / max(len(pairs), 1)
-
-    def _rebound(self) -> float:
-        """Return the rise of the validation loss after its minimum, divided by its fall before the minimum."""
-        lowest = min(self.validation)
-        fall = self.validation[0] - lowest
-        return (
-            (self.validation[-1] - lowest) / fall if fall > 0 else (math.inf if self.validation[-1] > lowest else 0.0)
-        )
 
 
 def _mean(values: tuple[float, ...]) -> float:

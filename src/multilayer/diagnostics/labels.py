@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models import metrics
-from .references import inputs_of
+from .references import distances, inputs_of
 from .rows import CheckedRows, joined
 
 NEIGHBORS = 25
@@ -30,6 +30,8 @@ FEWEST_JUDGED = 20
 """With fewer held-out rows, the model is judged on training rows."""
 BINS = 10
 ROUNDS = 3
+NOISY = 0.1
+"""Error rate of the model in the most confident quarter of the rows that suggests wrong labels."""
 CONTRADICTED = 0.5
 """A row is a suspect if its label has at most this fraction of the votes of the most frequent label."""
 
@@ -54,18 +56,22 @@ class LabelFacts:
     """Rows of the table, from 0, the clearest contradiction first."""
 
 
-def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFacts | None:
-    """Measure the labels of a classification. None for other tasks, and with too few rows."""
+def measure_labels(train: CheckedRows, held_out: CheckedRows | None, *, full: bool = True) -> LabelFacts | None:
+    """Measure the labels of a classification. None for other tasks, and with too few rows.
+
+    Without `full`, rows with clean labels are not searched for suspects.
+    """
     if train.task.kind not in metrics.CLASSES or len(train) < FEWEST_ROWS:
         return None
     train = train.at_most(MOST_ROWS)
     judged = train if held_out is None or len(held_out) < FEWEST_JUDGED else held_out.at_most(MOST_ROWS)
     voted = train if len(judged) < FEWEST_HELD_OUT else judged
-    votes = _votes(train, None if voted is train else judged)
+    votes = _shares(distances(inputs_of(train), None if voted is train else inputs_of(judged)), train)
     truth, given = (np.asarray(side) for side in judged.sides)
     truth = truth.astype(np.int64)
     vote_errors, vote_confidence = _by_confidence(votes, _labels(voted))
     model_errors, model_confidence = _by_confidence(given, truth)
+    noisy = model_errors[0] >= NOISY
     return LabelFacts(
         rows=len(judged),
         vote_errors=vote_errors,
@@ -74,27 +80,12 @@ def measure_labels(train: CheckedRows, held_out: CheckedRows | None) -> LabelFac
         model_confidence=model_confidence,
         calibration_error=_calibration_error(given, truth),
         overconfidence=float((given.max(1) - (given.argmax(1) == truth)).mean()),
-        suspects=_suspects([train] if judged is train else [train, judged]),
+        suspects=_suspects([train] if judged is train else [train, judged]) if full or noisy else (),
     )
 
 
-def _votes(train: CheckedRows, other: CheckedRows | None) -> NDArray[np.float64]:
-    """Return the shares of the classes among the nearest training rows (rows, classes), without the row itself."""
-    return _shares(_distances(train, other), train)
-
-
-def _distances(train: CheckedRows, other: CheckedRows | None) -> NDArray[np.float64]:
-    """Return squared distances (rows, training rows), up to a constant per row. A row is infinitely far from itself."""
-    inputs = inputs_of(train)
-    scale = np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
-    a, b = inputs / scale, (inputs if other is None else inputs_of(other)) / scale
-    distance = (a**2).sum(1) - 2 * b @ a.T
-    if other is None:
-        np.fill_diagonal(distance, np.inf)
-    return distance
-
-
 def _shares(distance: NDArray[np.float64], train: CheckedRows) -> NDArray[np.float64]:
+    """Return the shares of the classes among the nearest training rows (rows, classes)."""
     k = min(NEIGHBORS, distance.shape[1] - 1)
     nearest = np.argpartition(distance, k - 1, axis=1)[:, :k]
     labels = np.eye(train.sides[1].shape[1])[_labels(train)]
@@ -111,7 +102,7 @@ def _suspects(parts: list[CheckedRows]) -> tuple[int, ...]:
     Held-out rows vote too: here, the neighbors judge each other's labels, not the model.
     """
     rows = parts[0] if len(parts) == 1 else joined(*parts)
-    distance, labels = _distances(rows, None), _labels(rows)
+    distance, labels = distances(inputs_of(rows)), _labels(rows)
     every, lead = np.arange(len(rows)), np.zeros(len(rows))
     for _ in range(ROUNDS):
         votes = _shares(np.where(lead > 0, np.inf, distance), rows)

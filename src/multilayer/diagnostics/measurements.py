@@ -30,6 +30,8 @@ from .rows import CheckedRows, Samples
 
 NETWORK_ROWS = 256
 """Rows of a forward and backward pass."""
+FEWEST_STEPS = 100
+"""After fewer steps, errors of the model say nothing about the labels."""
 LEAKED = 0.8
 """A model of lower skill on training and on held-out rows has no column that predicts nearly perfectly."""
 
@@ -78,6 +80,8 @@ class Measurements:
         loss = losses.get(model.encoding.loss)
         judged = held_out is not None and len(held_out) > 0 and has_middle(model.encoding.loss)
         skills = measure_skills(train, held_out, full=full) if held_out is not None and judged else None
+        long = history is None or history.steps >= FEWEST_STEPS
+        may_have_noise = long and (skills is None or skills.held_out < GOOD)
         return Measurements(
             members=tuple(
                 _measured(one, rows, one.tensors, start, full=full, update=_update(history))
@@ -89,7 +93,7 @@ class Measurements:
             columns=measure_columns(
                 train, alone=full or skills is None or max(skills.train, skills.held_out) >= LEAKED
             ),
-            labels=measure_labels(train, held_out) if full or skills is None or skills.held_out < GOOD else None,
+            labels=measure_labels(train, held_out, full=full) if full or may_have_noise else None,
             history=history,
             noise_scale=_of_first(noise_scale, model, rows) if full else None,
             sharpness=_of_first(sharpness, model, rows) if curvature else None,
@@ -104,7 +108,7 @@ class Measurements:
             "skills": None if self.skills is None else asdict(self.skills),
             "columns": asdict(self.columns),
             "labels": None if self.labels is None else asdict(self.labels),
-            "history": None if self.history is None else self.history.measurements(),
+            "history": None if self.history is None else dict(self.history.facts),
             "noise_scale": self.noise_scale,
             "sharpness": None if self.sharpness is None else asdict(self.sharpness),
         }

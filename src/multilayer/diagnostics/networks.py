@@ -37,11 +37,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..interpretation.passes import Gradients, Values, backward_pass, forward_pass
 from ..nn.activations import properties
 from ..nn.activations.function import ActivationFunction
 from ..nn.layers import KAN, Activation, Pass
 from ..nn.layers.base import Array
+from ..nn.layers.passes import Gradients, Values, backward_pass, forward_pass
 from ..nn.losses import Loss
 from ..spec import Spec
 
@@ -282,6 +282,7 @@ def _weights(
         stored = spec.tensor_names[f"{entry.name}.weight"]
         now, gradient = np.asarray(tensors[stored]), back[entry.name]
         first = None if initial is None or isinstance(entry.layer, KAN) else np.asarray(initial[stored])
+        movement, growth = _change(now, first)
         found.append(
             WeightMeasurement(
                 name=entry.name,
@@ -289,8 +290,8 @@ def _weights(
                 gradient=float(np.linalg.norm(gradient.parameters["weight"])),
                 delta=float(np.sqrt(np.mean(np.square(gradient.dy, dtype=np.float64)))) * rows,
                 weights=float(np.linalg.norm(now)),
-                movement=_movement(now, first),
-                growth=_growth(now, first),
+                movement=movement,
+                growth=growth,
                 identical=_identical(now),
                 update_ratio=None if update is None else update.ratio(now, first, gradient.parameters["weight"]),
             )
@@ -298,14 +299,11 @@ def _weights(
     return found
 
 
-def _movement(now: Array, first: Array | None) -> float:
-    norm = 0.0 if first is None else float(np.linalg.norm(first))
-    return float(np.linalg.norm(now - first)) / norm if first is not None and norm > 0 else math.nan
-
-
-def _growth(now: Array, first: Array | None) -> float:
-    norm = 0.0 if first is None else float(np.linalg.norm(first))
-    return float(np.linalg.norm(now)) / norm if norm > 0 else math.nan
+def _change(now: Array, first: Array | None) -> tuple[float, float]:
+    """Return the movement and the growth of weights. NaN if the initial weights are unknown or 0."""
+    if first is None or not (norm := float(np.linalg.norm(first))) > 0:
+        return math.nan, math.nan
+    return float(np.linalg.norm(now - first)) / norm, float(np.linalg.norm(now)) / norm
 
 
 def _identical(weights: Array) -> float:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from ..core import random
 from ..core.random import Purpose
 from ..core.sparse import Sparse
-from ..data.targets import Task
 from ..models import metrics
 from ..models.evaluation_rows import EvaluationRows
 from ..nn import losses
@@ -111,23 +110,22 @@ def measure_skills(
     and `most_held_out` rows are used. No row may be in both.
     """
     train, held_out = train.at_most(most_train), held_out.at_most(most_held_out)
-    scale, fitted = _Errors.of(train), _drawn(train)
-    each, each_train = _relative_weights(held_out), _relative_weights(train)
-    own, own_train = each * scale.of_model(held_out), each_train * scale.of_model(train)
-    constant, constant_train = each * scale.of_constant(held_out), each_train * scale.of_constant(train)
-    base = float(constant.mean()) or 1.0
+    fitted = _drawn(train)
+    goal = _goals(fitted)
+    constant, variance = goal.mean(0, keepdims=True), np.maximum(goal.var(0), 1e-12)
+    own, own_train = (_errors(rows, rows.sides[1], variance) for rows in (held_out, train))
+    base, base_train = (float(_errors(rows, constant, variance).mean()) or 1.0 for rows in (held_out, train))
     if not full and 1 - float(own.mean()) / base >= GOOD:
         predictions: dict[str, Floats] = {}
     else:
-        predictions = _predictions(fitted, held_out, scale.goals(fitted))
-    errors = {name: each * scale.of_goals(held_out, prediction) for name, prediction in predictions.items()}
+        predictions = _predictions(fitted, held_out, goal)
+    errors = {name: _errors(held_out, prediction, variance) for name, prediction in predictions.items()}
     skills = dict.fromkeys(REFERENCES, math.nan) | {name: 1 - float(e.mean()) / base for name, e in errors.items()}
     best = errors[max(errors, key=lambda name: skills[name])] if errors else own
-    n, base_train = len(own), float(constant_train.mean()) or 1.0
-    train_skill = 1 - float(own_train.mean()) / base_train
+    n = len(own)
     gap_error = np.hypot(own.std() / base / np.sqrt(max(n, 1)), own_train.std() / base_train / np.sqrt(len(own_train)))
     return Skills(
-        train=train_skill,
+        train=1 - float(own_train.mean()) / base_train,
         held_out=1 - float(own.mean()) / base,
         **skills,
         error=float((own - best).std() / base / np.sqrt(max(n, 1))),
@@ -174,39 +172,16 @@ def _predictions(train: EvaluationRows, held_out: EvaluationRows, goal: Floats) 
     }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Errors:
-    """Errors of rows, comparable between the model, the constant and the references."""
-
-    task: Task
-    constant: Floats
-    """Mean of each target or class in the training rows."""
-    variance: Floats
-
-    @staticmethod
-    def of(train: EvaluationRows) -> _Errors:
-        goals = _goals(_drawn(train))
-        return _Errors(task=train.task, constant=goals.mean(0), variance=np.maximum(goals.var(0), 1e-12))
-
-    def goals(self, rows: EvaluationRows) -> Floats:
-        return _goals(rows)
-
-    def of_model(self, rows: EvaluationRows) -> Floats:
-        return self._errors(rows, np.asarray(rows.sides[1], np.float64))
-
-    def of_constant(self, rows: EvaluationRows) -> Floats:
-        return self.of_goals(rows, np.broadcast_to(self.constant, (len(rows), len(self.constant))))
-
-    def of_goals(self, rows: EvaluationRows, given: Floats) -> Floats:
-        return self._errors(rows, given)
-
-    def _errors(self, rows: EvaluationRows, given: Floats) -> Floats:
-        truth = np.asarray(rows.sides[0])
-        if self.task.kind in metrics.CLASSES:
-            return (given.argmax(1) != truth).astype(np.float64)
-        if self.task.classifies:
-            return ((given > 0.5) != (truth > 0.5)).mean(1)
-        return ((given - truth) ** 2 / self.variance).mean(1)
+def _errors(rows: EvaluationRows, given: NDArray[Any], variance: Floats) -> Floats:
+    """Return the weighted error of each row for a prediction (N, T), or for one prediction of all rows (1, T)."""
+    truth, given = np.asarray(rows.sides[0]), np.asarray(given, np.float64)
+    if rows.task.kind in metrics.CLASSES:
+        errors = (given.argmax(1) != truth).astype(np.float64)
+    elif rows.task.classifies:
+        errors = ((given > 0.5) != (truth > 0.5)).mean(1)
+    else:
+        errors = ((given - truth) ** 2 / variance).mean(1)
+    return _relative_weights(rows) * errors
 
 
 def _goals(rows: EvaluationRows) -> Floats:
@@ -261,9 +236,20 @@ def _ridge(inputs: Floats, goal: Floats, other: Floats) -> Floats:
 
 def _nearest(inputs: Floats, goal: Floats, other: Floats) -> Floats:
     """Return the mean goal of the nearest training rows."""
-    scale = np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
-    a, b = inputs / scale, other / scale
-    distance = (a**2).sum(1) - 2 * b @ a.T
-    k = min(NEIGHBORS, len(a))
-    nearest = np.argpartition(distance, k - 1, axis=1)[:, :k]
+    k = min(NEIGHBORS, len(inputs))
+    nearest = np.argpartition(distances(inputs, other), k - 1, axis=1)[:, :k]
     return goal[nearest].mean(1)
+
+
+def distances(inputs: Floats, other: Floats | None = None) -> Floats:
+    """Return squared distances (other rows, rows) between standardized inputs, up to a constant per row.
+
+    Without `other`, these are the distances between all rows. A row is then infinitely far from itself.
+    """
+    scale = np.where(inputs.std(0) > 0, inputs.std(0), 1.0)
+    a = inputs / scale
+    b = a if other is None else other / scale
+    found = (a**2).sum(1) - 2 * b @ a.T
+    if other is None:
+        np.fill_diagonal(found, np.inf)
+    return found

@@ -111,7 +111,7 @@ def rate_too_high(case: Case) -> Iterator[Finding]:
     history = case.history
     if history is None:
         return
-    facts, what = history.measurements(), _sign_of_large_steps(case)
+    facts, what = history.facts, _sign_of_large_steps(case)
     if what is None:
         return
     rate = history.config.get("learning_rate")
@@ -136,7 +136,7 @@ def _sign_of_large_steps(case: Case) -> str | None:
         return f"The loss spiked {count(history.spikes, 'time')}"
     if not history.losses:
         return None
-    facts = history.measurements()
+    facts = history.facts
     initial, expected = case.measured.initial, case.measured.expected_loss
     usual = JUMP_FROM_ZERO * expected if initial is None else JUMP * max(initial.loss, expected)
     if expected > 0 and facts["first_loss"] > usual:
@@ -168,7 +168,7 @@ def rate_too_low(case: Case) -> Iterator[Finding]:
     history, network = case.history, case.network
     if history is None or not history.losses:
         return
-    facts = history.measurements()
+    facts = history.facts
     steady = facts["rises"] < STEADY and facts["best_share"] >= LATE
     poor = case.lead > LEAST_LEAD and facts["last_loss"] > NEARLY_ZERO * case.measured.expected_loss
     if not (steady and poor and network.update_ratio < SMALL_UPDATES):

@@ -99,7 +99,7 @@ def _against_saturation(case: Case) -> Iterator[Remedy]:
 def symmetric_units(case: Case) -> Iterator[Finding]:
     """Yield a finding if units of a hidden layer have identical weights, and thus identical outputs."""
     for member, network in enumerate(case.measured.members, 1):
-        for layer in case.hidden_weights(network):
+        for layer in network.weights[:-1]:
             if layer.identical < IDENTICAL_SHARE:
                 continue
             yield Finding(

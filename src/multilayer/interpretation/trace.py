@@ -30,8 +30,8 @@ from ..models.trained_model import TrainedModel
 from ..nn import losses, optimizers
 from ..nn.layers import Pass
 from ..nn.layers.base import Array
+from ..nn.layers.passes import Gradients, Values, backward_pass, forward_pass
 from .float64_model import Answer, Float64Model, answered, encoded, to_float64
-from .passes import Gradients, Values, backward_pass, forward_pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

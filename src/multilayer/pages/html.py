@@ -36,8 +36,9 @@ def fill(name: str, state: Any, *, live: bool = False) -> str:
 
 
 def to_json(state: Any) -> str:
-    """Return JSON that is safe inside a script element. NaN and infinities become "nan", "inf" and "-inf"."""
-    return json.dumps(plain(state), ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
+    """Return JSON that is safe inside a script element, with sorted keys. NaN and infinities become strings."""
+    text = json.dumps(plain(state), ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return text.translate(_ESCAPES)
 
 
 def _template(name: str) -> str:

@@ -262,7 +262,8 @@ def resume(
             )
             _warn_of_few_steps(setup, done, planned=False)
             if report:
-                write_report(done, setup, folder, table, options.validation(config), quiet=bool(quiet))
+                validated = options.validation(config)
+                write_report(done, setup, folder, table, validated, quiet=bool(quiet), resumed=True)
         return done
 
 

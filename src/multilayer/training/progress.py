@@ -234,8 +234,9 @@ class ProgressDisplay:
         self._print(text)
 
     def _print_findings(self) -> None:
-        print_findings(self.console, self._findings)
-        self._findings = []
+        if self._findings:
+            print_findings(self.console, self._findings)
+            self._findings = []
 
     def _print(self, text: Text) -> None:
         if self.console.options.ascii_only:

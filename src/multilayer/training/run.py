@@ -428,9 +428,19 @@ IMPORTANCE_SECONDS_AFTER_SIGNAL = 0.1
 
 
 def write_report(
-    run: Run, setup: Setup, folder: RunFolder | None, source: Any, validation: Any, *, quiet: bool
+    run: Run,
+    setup: Setup,
+    folder: RunFolder | None,
+    source: Any,
+    validation: Any,
+    *,
+    quiet: bool,
+    resumed: bool = False,
 ) -> None:
-    """Write report.json and report.html into the run's folder, if it has one."""
+    """Write report.json and report.html into the run's folder, if it has one.
+
+    The log file of a `resumed` run is read, because it also has the events that were superseded.
+    """
     if folder is None or run.model is None:
         return
     message = threading.Timer(
@@ -453,7 +463,7 @@ def write_report(
         found["predicted"] = report.predicted_seconds(
             setup.spec, setup.config.to_dict(), setup.effective(), setup.engine.name, setup.members
         )
-        report.write(folder, run.model, found)
+        report.write(folder, folder.events() if resumed else run.log, run.model, found)
     except (MultilayerError, OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         warn(f"the run is complete, but its report could not be written: {error}")
     except (KeyboardInterrupt, MemoryError) as error:

@@ -192,12 +192,12 @@ def of_run(
     return {**found, "references": reachable.compare(model, prepared)}
 
 
-def write(folder: RunFolder, model: TrainedModel, evaluated: dict[str, Any]) -> None:
+def write(folder: RunFolder, log: Sequence[Event], model: TrainedModel, evaluated: dict[str, Any]) -> None:
     """Write report.json and report.html into a run folder. `report` gives the same page from the folder."""
     text = canonical_json.dumps(evaluated)
     atomic_files.write(folder.path / STORED, text.encode())
     same = canonical_json.loads(text, STORED)  # keys in the order of the file
-    made = assemble(folder.path.name, folder.config, folder.events(), model, cast("dict[str, Any]", same))
+    made = assemble(folder.path.name, folder.config, log, model, cast("dict[str, Any]", same))
     atomic_files.write(folder.report, html([made]).encode())
 
 

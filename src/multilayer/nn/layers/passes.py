@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..nn.layers import Layer, Pass, Residual, named
-from ..nn.layers.base import Array, Tensors, part_of
+from . import Layer, Pass, Residual, named
+from .base import Array, Tensors, part_of
 
 
 class Values(NamedTuple):
