@@ -38,9 +38,7 @@ def test_the_interval_of_a_line_is_an_area() -> None:
 
 
 def test_intervals_that_reach_below_zero_fit_on_a_logarithmic_axis() -> None:
-    panel = Panel(
-        title="a", lines=[Line(name="x", x=[1, 2], y=[1.0, 2.0], band=([-1.0, 1.0], [3.0, 3.0]))], log_y=True
-    )
+    panel = Panel(title="a", lines=[Line(name="x", x=[1, 2], y=[1.0, 2.0], band=([-1.0, 1.0], [3.0, 3.0]))], log_y=True)
     area = panels_figure([panel], title="T").axes[0].collections[0].get_paths()[0].vertices
     assert area[:, 1].min() == pytest.approx(0.1)
 
