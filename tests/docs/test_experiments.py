@@ -8,6 +8,7 @@ import pytest
 
 from multilayer.core.canonical_json import plain
 from multilayer.lab import get
+from support.figures import outside, overlapping
 from support.site import experiment_pages
 
 
@@ -27,3 +28,10 @@ def test_every_experiment_has_a_page_with_its_verdict(name: str) -> None:
     assert f"**What we measured: {result.verdict}.**" in page
     assert get(name).claim in page
     assert f"| [{get(name).title}]({name}.md) |" in experiment_pages.pages()["explanation/experiments/index.md"]()
+
+
+@pytest.mark.parametrize("name", experiment_pages.results())
+def test_no_text_of_a_plot_is_hidden_or_cut(name: str) -> None:
+    figure = experiment_pages.results()[name].figure()
+    assert overlapping(figure) == []
+    assert outside(figure) == []
