@@ -51,10 +51,22 @@ export function groupFindings(findings: readonly Finding[]): FindingGroup[] {
   const kinds = [...new Set(findings.map((one) => one.kind))]
   return kinds.map((kind) => {
     const same = findings.filter((one) => one.kind === kind)
-    const severity = RANKS[Math.max(...same.map((one) => RANKS.indexOf(one.severity)))]
-    return { kind, title: same[0].title, severity, findings: same }
+    return { kind, title: same[0].title, severity: mostSevere(same), findings: same }
   })
 }
+
+/** The findings that began at a known epoch, those of one epoch together. `text` has a line per finding. */
+export function groupByEpoch(findings: readonly Finding[]): { epoch: number; severity: Finding['severity']; text: string }[] {
+  const epochs = [...new Set(findings.flatMap((one) => one.where.epoch ?? []))].sort((a, b) => a - b)
+  return epochs.map((epoch) => {
+    const same = findings.filter((one) => one.where.epoch === epoch)
+    const text = same.map((one) => `${one.title} (${one.place.join(', ')})`).join('\n')
+    return { epoch, severity: mostSevere(same), text }
+  })
+}
+
+const mostSevere = (findings: readonly Finding[]): Finding['severity'] =>
+  RANKS[Math.max(...findings.map((one) => RANKS.indexOf(one.severity)))]
 
 /** Numbers in ascending order as ranges, at most `most` of them: "0–39, 44 and 12 more". `of` is the true count. */
 export function listNumbers(numbers: readonly number[], most: number, of = numbers.length): string {

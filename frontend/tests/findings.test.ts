@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
-import { countUnits, groupFindings, listNumbers, type Finding } from '../shared/finding.ts'
+import { countUnits, groupByEpoch, groupFindings, listNumbers, type Finding } from '../shared/finding.ts'
 import { hasChromium, launch, openPage } from './chromium.ts'
 
 const finding = (kind: string, severity: Finding['severity'], where: Finding['where'] = {}, units = ''): Finding => ({
@@ -17,6 +17,20 @@ describe('the sentences of findings', () => {
       ['leak', 'info', 1],
     ])
     expect(groupFindings([])).toEqual([])
+  })
+
+  it('group findings by the epoch in which they began', () => {
+    const some = [
+      { ...finding('dead', 'warning', { epoch: 6 }), place: ['relu2'] },
+      { ...finding('fast', 'error', { epoch: 2 }), place: ['since epoch 2'] },
+      { ...finding('dead', 'error', { epoch: 6 }), place: ['relu1', '3 of 4 units'] },
+      finding('leak', 'error'),
+    ]
+    expect(groupByEpoch(some)).toEqual([
+      { epoch: 2, severity: 'error', text: 'fast (since epoch 2)' },
+      { epoch: 6, severity: 'error', text: 'dead (relu2)\ndead (relu1, 3 of 4 units)' },
+    ])
+    expect(groupByEpoch([])).toEqual([])
   })
 
   it.each([

@@ -58,6 +58,7 @@ for (const one of job.pages) {
       focus: document.activeElement?.tagName ?? '',
       selected: String(getSelection()),
       named: [...document.querySelectorAll('svg[role=img], canvas')].every((e) => e.getAttribute('aria-label')),
+      rules: [...document.querySelectorAll('svg[role=img] .rule title')].map((e) => e.textContent),
       figures: document.querySelectorAll('svg[role=img]').length,
     })),
   )

@@ -124,6 +124,15 @@ def test_the_page_shows_the_findings_and_their_remedies(runs: dict[str, Path]) -
     assert tries.count("Copy the command") == 3
 
 
+def test_the_chart_of_the_loss_marks_the_epochs_of_findings(runs: dict[str, Path]) -> None:
+    """The run has two epochs, so later epochs have no place in the chart."""
+    found, other = look({"url": runs["findings"].as_uri()}, {"url": runs["numbers"].as_uri()})
+    marks = [title for title in found["rules"] if title.startswith(("error", "warning"))]
+    assert marks == ["error: Learning rate too high (since epoch 2)"]
+    assert "start of a finding" in found["text"]
+    assert "start of a finding" not in other["text"]
+
+
 def test_the_copy_button_selects_or_copies_the_command(runs: dict[str, Path]) -> None:
     (found,) = look({"url": runs["findings"].as_uri(), "press": "[aria-labelledby=verdict] ol button"})
     command = RATE_TOO_HIGH.remedies[0].command
