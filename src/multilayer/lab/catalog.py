@@ -13,6 +13,7 @@ NAMES = (
     "vanishing_gradients",
     "variance_through_depth",
     "optimizers",
+    "batch_size",
     "random_labels",
 )
 
