@@ -24,9 +24,9 @@ from ..engines import Order, Settings
 from ..engines.config import EngineConfig
 from ..engines.make import choose_engine, make_engine
 from ..engines.protocol import dropout_layers
-from ..interpretation.passes import Gradients, Values, backward_pass, forward_pass
 from ..nn import losses, schedules
 from ..nn.layers import Pass
+from ..nn.layers.passes import Gradients, Values, backward_pass, forward_pass
 from ..spec import Spec
 from ..spec.initialization import initialise
 
