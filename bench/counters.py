@@ -58,8 +58,8 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "784-256-128-10, batch 256": lambda: plain("784-256-128-10", 8000, batch_size=256, epochs=40),
     "784-256-128-10, batch 256, 20 epochs": lambda: plain("784-256-128-10", 8000, batch_size=256, epochs=20),
     "the tabular recipe, 2,000 rows": lambda: recipe(2000, 12),
-    "torch, 784-256-128-10, batch 256": lambda: plain(
-        "784-256-128-10", 8000, batch_size=256, epochs=40, engine="torch"
+    "torch, 784-256-128-10, batch 256, 12 epochs": lambda: plain(
+        "784-256-128-10", 8000, batch_size=256, epochs=12, engine="torch"
     ),
 }
 
