@@ -15,6 +15,7 @@ NAMES = (
     "optimizers",
     "batch_size",
     "random_labels",
+    "double_descent",
 )
 
 

@@ -119,7 +119,7 @@ def weak_error(n: int, p: int, used: float, unused: float, variance: float) -> f
 
 def least_squares(x: Floats, y: Floats) -> Floats:
     """Return the coefficients of smallest norm among those of smallest squared error."""
-    return np.linalg.lstsq(x, y)[0]
+    return np.asarray(np.linalg.lstsq(x, y)[0], np.float64)
 
 
 def _random(settings: Settings, ratio: float, seed: int) -> Iterator[Row]:
@@ -292,17 +292,23 @@ def _training(rows: Rows) -> Line:
 
 
 def _map(rows: Rows) -> Map:
-    ratios, steps = sorted(rows.distinct("ratio")), sorted(rows.distinct("steps"))
-    cells = {key: own.mean("test_error") for key, own in rows.by("steps", "ratio")}
+    """Return the error by number of steps and network. The columns are the networks in the order of their width."""
+    widths, steps = sorted(rows.distinct("width")), sorted(rows.distinct("steps"))
+    ratios = [rows.where(width=width).mean("ratio") for width in widths]
+    cells = {key: own.mean("test_error") for key, own in rows.by("steps", "width")}
+    ends = (math.log10(steps[0]), math.log10(steps[-1]))
+    threshold = float(np.interp(0, np.log(ratios), np.arange(1, len(ratios) + 1)))
     return Map(
         title="networks: test error on the way",
-        values=np.array([[cells[at, ratio] for ratio in ratios] for at in steps]),
-        x=(math.log10(ratios[0]), math.log10(ratios[-1])),
-        y=(math.log10(steps[0]), math.log10(steps[-1])),
-        x_label="log10 of parameters per row",
+        values=np.array([[cells[at, width] for width in widths] for at in steps]),
+        x=(1, len(widths)),
+        y=ends,
+        x_label=f"networks of {widths[0]} to {widths[-1]} units, in this order",
         y_label="log10 of steps",
         label="error",
         log=True,
+        points=[("threshold", threshold, ends[0])],
+        path=[(threshold, end) for end in ends],
     )
 
 

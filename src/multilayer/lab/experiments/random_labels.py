@@ -138,8 +138,8 @@ def interpolating(x: NDArray[np.float64], y: NDArray[np.float64], generator: np.
     z = np.sort(x @ direction)
     between = np.concatenate([[z[0] - 1], (z[1:] + z[:-1]) / 2])  # b_j, (n,)
     triangle = np.maximum(z[:, None] - between, 0)  # (row, unit)
-    output = np.linalg.solve(triangle, y[np.argsort(x @ direction)])
-    tensors = {
+    output = np.asarray(np.linalg.solve(triangle, y[np.argsort(x @ direction)]), np.float64)
+    tensors: dict[str, NDArray[np.float64]] = {
         "linear1.weight": np.tile(direction, (n, 1)),
         "linear1.bias": -between,
         "linear2.weight": output[None],
