@@ -12,6 +12,7 @@ NAMES = (
     "universal_approximation",
     "vanishing_gradients",
     "variance_through_depth",
+    "dead_units",
     "optimizers",
     "batch_size",
     "random_labels",
