@@ -15,7 +15,7 @@ critical batch size: below it, a doubled batch saves almost half of the steps.
 
 **Generalization.** Adam trains a larger network on few rows with a small batch, with a large batch for equally many
 epochs, and with a large batch for equally many steps. The learning rate is the same, and all runs fit their training
-rows. The test error is that of the last step.
+rows. The test error is that of the last step, and the mean over `repeats` divisions of the table.
 
 Small batches are slower per row on real machines, which this experiment does not measure.
 """
@@ -61,6 +61,8 @@ class Settings:
     small: int = 8
     large: int = 200
     epochs: int = 50
+    repeats: int = 4
+    """Number of divisions of the table into training and test rows."""
 
 
 def parts(settings: Settings) -> Sequence[str | int]:
@@ -116,9 +118,8 @@ def noise(settings: Settings, task: Task, seed: int) -> Iterator[Row]:
 def row_gradients(network: Network, task: Task) -> Floats:
     """Return the gradient of the loss of each row (rows, parameters)."""
     found = [network.gradients(task.rows(slice(i, i + 1))) for i in range(len(task))]
-    return np.stack(
-        [np.concatenate([one.ravel() for layer in g.values() for one in layer.parameters.values()]) for g in found]
-    )
+    rows = [np.concatenate([one.ravel() for layer in g.values() for one in layer.parameters.values()]) for g in found]
+    return np.stack(rows).astype(np.float64)
 
 
 def noise_scale(each: Floats) -> float:
@@ -136,20 +137,23 @@ def deviation(each: Floats, batch: int, draws: int, seed: int) -> float:
 
 def generalization(settings: Settings, task: Task, seed: int) -> Iterator[Row]:
     """Yield errors after training with a small batch and with a large one."""
-    training, test = divided(task, rows=settings.few, seed=seed)
     per_epoch = [-(-settings.few // batch) * settings.epochs for batch in (settings.small, settings.large)]
     runs = ((settings.small, per_epoch[0]), (settings.large, per_epoch[1]), (settings.large, per_epoch[0]))
-    for regime, (batch, steps) in zip(REGIMES, runs, strict=True):
-        options = Training(steps=steps, batch=batch, learning_rate=0.005, seed=seed)
-        network = train(spec(task, 2 * settings.width, 2 * settings.width), training, options).network
-        yield {
-            "kind": "error",
-            "regime": regime,
-            "batch": batch,
-            "steps": steps,
-            "training_error": network.error(training),
-            "test_error": network.error(test),
-        }
+    for repeat in range(settings.repeats):
+        own = settings.repeats * seed + repeat
+        training, test = divided(task, rows=settings.few, seed=own)
+        for regime, (batch, steps) in zip(REGIMES, runs, strict=True):
+            options = Training(steps=steps, batch=batch, learning_rate=0.005, seed=own)
+            network = train(spec(task, 2 * settings.width, 2 * settings.width), training, options).network
+            yield {
+                "kind": "error",
+                "repeat": repeat,
+                "regime": regime,
+                "batch": batch,
+                "steps": steps,
+                "training_error": network.error(training),
+                "test_error": network.error(test),
+            }
 
 
 def noise_slope(rows: Rows) -> float:
@@ -292,6 +296,7 @@ EXPERIMENT = Experiment(
         draws=32,
         few=200,
         epochs=10,
+        repeats=1,
     ),
     seeds=10,
     full_seeds=30,
