@@ -15,6 +15,7 @@ NAMES = (
     "dead_units",
     "optimizers",
     "batch_size",
+    "overfitting",
     "random_labels",
     "double_descent",
 )
