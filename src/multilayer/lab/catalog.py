@@ -18,6 +18,7 @@ NAMES = (
     "overfitting",
     "random_labels",
     "double_descent",
+    "overconfidence",
 )
 
 
