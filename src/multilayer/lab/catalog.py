@@ -10,6 +10,8 @@ from .experiment import Experiment
 NAMES = (
     "linear_collapse",
     "universal_approximation",
+    "depth_and_width",
+    "parity",
     "vanishing_gradients",
     "variance_through_depth",
     "dead_units",

@@ -18,7 +18,6 @@ from ..errors import DataError, OptionError
 from .training import Task
 
 
-@lru_cache(maxsize=4)
 def classification(source: str) -> Task:
     """Return all rows of a table with the loss "cross_entropy". The classes are 0, 1, …
 
@@ -26,13 +25,36 @@ def classification(source: str) -> Task:
     >>> task.x.shape, class_count(task)
     ((150, 4), 3)
     """
+    task, described = _read(source)
+    if task.loss != "cross_entropy":
+        raise DataError(f"this experiment needs a target with classes, got {described}")
+    return task
+
+
+def of(source: str) -> Task:
+    """Return all rows of a table, with the loss "cross_entropy" for classes and "mse" for one number.
+
+    A target that is a number is scaled to mean 0 and standard deviation 1 over all rows.
+
+    >>> of("diabetes").loss
+    'mse'
+    """
+    return _read(source)[0]
+
+
+@lru_cache(maxsize=4)
+def _read(source: str) -> tuple[Task, str]:
+    """Return all rows of a table, and a description of its target."""
     made = make_training_data(source, config=DataConfig(validation=None))
-    if made.encoding.task.kind not in ("binary", "multiclass"):
-        raise DataError(f"this experiment needs a target with classes, got {made.encoding.task.describe()}")
-    data = made.data
+    kind, described, data = made.encoding.task.kind, made.encoding.task.describe(), made.data
+    if kind not in ("binary", "multiclass", "regression"):
+        raise DataError(f"this experiment needs one target of classes or numbers, got {described}")
     dense = np.asarray(data.x if isinstance(data.x, np.ndarray) else data.take(np.arange(len(data))).x, np.float64)
     parts = [dense] if data.codes is None else [dense, *map(_one_hot, data.codes.T)]
-    return Task(x=np.hstack(parts), y=np.asarray(data.y).ravel().astype(np.int64), loss="cross_entropy")
+    y = np.asarray(data.y).ravel()
+    if kind == "regression":
+        return Task(x=np.hstack(parts), y=(y - y.mean()) / y.std()), described
+    return Task(x=np.hstack(parts), y=y.astype(np.int64), loss="cross_entropy"), described
 
 
 def class_count(task: Task) -> int:

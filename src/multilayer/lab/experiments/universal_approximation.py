@@ -235,7 +235,7 @@ EXPERIMENT = Experiment(
     settings=Settings(),
     full=Settings(units=(4, 16, 64, 256, 1024, 4096), trained=(4, 16, 64, 256, 1024), steps=40_000, powers=(2, 3, 5)),
     tiny=Settings(units=(4, 64), trained=(4, 32), steps=300, powers=(2,)),
-    seeds=5,
+    seeds=8,
     full_seeds=20,
     parts=parts,
     measure=measure,
