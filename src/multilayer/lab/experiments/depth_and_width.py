@@ -164,7 +164,7 @@ def width(inputs: int, outputs: int, depth: int, parameters: int) -> int:
     """Return the largest width of `depth` hidden layers within a number of parameters.
 
     >>> width(1, 1, 1, 100), width(8, 1, 3, 2000)
-    (33, 29)
+    (33, 28)
     """
     # outputs + b·w + a·w² parameters
     a, b = depth - 1, inputs + depth + outputs
