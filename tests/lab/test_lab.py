@@ -65,6 +65,7 @@ def test_the_interval_is_that_of_the_t_distribution() -> None:
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
     assert interval(values) == pytest.approx((np.mean(values), low, high))
     assert interval([2.0]) == (2.0, 2.0, 2.0)
+    assert interval([1.0, 100.0, 10.0], log=True) == pytest.approx([10**value for value in interval([0, 2, 1])])
     assert interval([1.0, math.inf]) == (math.inf, 1.0, math.inf)
 
 

@@ -42,6 +42,8 @@ class Criterion:
     value: Callable[[Rows], float]
     at_least: float | None = None
     at_most: float | None = None
+    log: bool = False
+    """Whether mean and interval are those of the logarithm, as suits ratios that differ by orders of magnitude."""
 
     def __post_init__(self) -> None:
         assert (self.at_least is None) != (self.at_most is None), f"a criterion has one bound: {self.statement}"
@@ -51,7 +53,7 @@ class Criterion:
         found = [self.value(own) for _, own in rows.by("seed")]
         assert found, f"no seed: {self.statement}"
         assert not any(math.isnan(value) for value in found), f"not a number: {self.statement}"
-        mean, low, high = interval(found)
+        mean, low, high = interval(found, log=self.log)
         return Judgement(
             statement=self.statement,
             mean=mean,
@@ -101,13 +103,18 @@ class Judgement:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def interval(values: Iterable[float]) -> tuple[float, float, float]:
+def interval(values: Iterable[float], *, log: bool = False) -> tuple[float, float, float]:
     """Return mean, lower and upper end of the interval of the mean. With one value, all three are this value.
+
+    With `log`, the values must be positive, and the mean is the geometric mean.
 
     >>> [round(number, 3) for number in interval([1.0, 2.0, 3.0])]
     [2.0, -0.484, 4.484]
     """
     found = np.asarray(list(values), dtype=np.float64)
+    if log and np.isfinite(found).all():
+        mean, low, high = interval(np.log(found))
+        return math.exp(mean), math.exp(low), math.exp(high)
     if not np.isfinite(found).all():
         return float(found.mean()), float(found.min()), float(found.max())
     mean, n = float(found.mean()), len(found)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..drawing.plots import Line
 from .criteria import interval
 from .rows import Rows
@@ -25,7 +22,7 @@ def curve(
     ([2, 4], [0.5, 0.25])
     """
     groups = sorted(((at, own) for (at,), own in rows.by(x)), key=lambda group: group[0])
-    found = [_interval(own.numbers(y), log=log) for _, own in groups]
+    found = [interval(own.numbers(y), log=log) for _, own in groups]
     band = ([low for _, low, _ in found], [high for _, _, high in found])
     return Line(
         name=name,
@@ -43,10 +40,3 @@ def curves(
 ) -> Sequence[Line]:
     """Return a line per value of the column `by`."""
     return [curve(own, x, y, name=name(value), log=log) for (value,), own in rows.by(by)]
-
-
-def _interval(values: NDArray[np.float64], *, log: bool) -> tuple[float, float, float]:
-    if not log:
-        return interval(values)
-    mean, low, high = np.exp(interval(np.log(values)))
-    return float(mean), float(low), float(high)
