@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 from detector_tables import BUNDLED, CLASSES, NONLINEAR, NUMBERS, Loaded, TableSpec, load
 
-SETS = ("choose", "report")
-DEPTHS = {"choose": (1, 3, 5, 7), "report": (2, 4, 6, 8)}
+SETS = ("choose", "earlier", "report")
+"""Thresholds are chosen on the first two. The second was the set of an earlier report."""
+DEPTHS = {"choose": (1, 3, 5, 7), "earlier": (2, 4, 6, 8), "report": (2, 3, 6, 9)}
+WIDTHS = {"choose": (16, 24, 32, 48), "earlier": (16, 24, 32, 48), "report": (20, 28, 36, 56)}
+"""Widths of hidden layers. Networks of more than four do not have the last."""
 HEALTHY = "healthy"
 STEPS = (400, 800, 1500, 2500)
 Random = np.random.Generator
@@ -146,8 +149,8 @@ def depth_of(random: Random, part: str, *, least: int = 1) -> int:
     return int(_pick(random, [depth for depth in DEPTHS[part] if depth >= least]))
 
 
-def width_of(random: Random, depth: int) -> int:
-    return int(_pick(random, (16, 24, 32, 48) if depth <= 4 else (16, 24, 32)))
+def width_of(random: Random, part: str, depth: int) -> int:
+    return int(_pick(random, WIDTHS[part][: 4 if depth <= 4 else 3]))
 
 
 def steps(table: TableSpec, wanted: int, batch: int, share: float = 0.2) -> int:
@@ -187,9 +190,9 @@ def healthy(random: Random, part: str) -> Case:
         names += ("sigmoid", "softplus")
     norm = str(_pick(random, ("", "", "", "layernorm", "batchnorm")))
     dropout = float(_pick(random, (0.0, 0.0, 0.1))) if depth <= 3 else 0.0
-    hidden = layers(depth, width_of(random, depth), _pick(random, names), norm=norm, dropout=dropout)
+    hidden = layers(depth, width_of(random, part, depth), _pick(random, names), norm=norm, dropout=dropout)
     if depth >= 4 and random.random() < 0.25:
-        width = width_of(random, depth)
+        width = width_of(random, part, depth)
         hidden = f"{width}:none-[layernorm-{width}:gelu-{width}]*{depth // 2}"
     options = {}
     if style < 0.55:
@@ -210,7 +213,7 @@ def healthy(random: Random, part: str) -> Case:
 def dead_units(random: Random, part: str) -> Case:
     """ReLU units that die in the first steps: a high rate without warmup, or columns with a large mean."""
     table, depth = table_of(random, part), depth_of(random, part)
-    hidden = layers(depth, width_of(random, depth), "relu")
+    hidden = layers(depth, width_of(random, part, depth), "relu")
     batch = int(_pick(random, (16, 32, 64)))
     options: dict[str, Any] = {"batch_size": batch, "epochs": steps(table, int(_pick(random, STEPS)), batch)}
     cause = _pick(random, ("adam", "adam", "sgd", "offset"))
@@ -235,7 +238,7 @@ def _spikes(random: Random) -> str:
 def saturated_units(random: Random, part: str) -> Case:
     """Sigmoid and tanh units far from zero: large initial weights, or columns that are not scaled."""
     table, depth = table_of(random, part), depth_of(random, part)
-    width = width_of(random, depth)
+    width = width_of(random, part, depth)
     hidden = layers(depth, width, _pick(random, ("sigmoid", "tanh", "tanh", "hard_tanh")))
     options = own_options(random, table, depth)
     if random.random() < 0.5:
@@ -250,7 +253,7 @@ def saturated_units(random: Random, part: str) -> Case:
 def vanishing_gradients(random: Random, part: str) -> Case:
     """Deep stacks of sigmoids, or initial weights that are too small."""
     table, depth = table_of(random, part), depth_of(random, part, least=3)
-    width = width_of(random, depth)
+    width = width_of(random, part, depth)
     options = own_options(random, table, depth)
     name = str(_pick(random, ("sgd", "sgd", "momentum", "momentum", "adam", "adamw")))
     options |= {
@@ -270,7 +273,7 @@ def vanishing_gradients(random: Random, part: str) -> Case:
 def exploding_gradients(random: Random, part: str) -> Case:
     """Deep networks with too large initial weights and no norm."""
     table, depth = table_of(random, part), depth_of(random, part, least=3)
-    width = width_of(random, depth)
+    width = width_of(random, part, depth)
     options = own_options(random, table, depth)
     options |= {
         "on_spike": _spikes(random),
@@ -286,7 +289,7 @@ def symmetric_units(random: Random, part: str) -> Case:
     options = own_options(random, table, depth)
     options["init"] = str(_pick(random, ("zeros", "constant(0.1)", "constant(0.01)", "constant(0.5)")))
     activation = str(_pick(random, ("relu", "tanh", "sigmoid", "gelu", "silu")))
-    return Case(name="", table=table, hidden=layers(depth, width_of(random, depth), activation), options=options)
+    return Case(name="", table=table, hidden=layers(depth, width_of(random, part, depth), activation), options=options)
 
 
 def rate_too_high(random: Random, part: str) -> Case:
@@ -308,7 +311,7 @@ def _other_rate(random: Random, part: str, factor: float) -> Case:
         options["on_spike"] = _spikes(random)
     activation = str(_pick(random, ("relu", "gelu", "tanh", "silu", "leaky_relu", "elu")))
     norm = "layernorm" if random.random() < 0.2 else ""
-    hidden = layers(depth, width_of(random, depth), activation, norm=norm)
+    hidden = layers(depth, width_of(random, part, depth), activation, norm=norm)
     return Case(name="", table=table, hidden=hidden, options=options)
 
 
@@ -316,7 +319,7 @@ def overfitting(random: Random, part: str) -> Case:
     """A large network, a small noisy table, no regularization, many epochs and no patience."""
     table, depth = table_of(random, part), int(_pick(random, DEPTHS[part][:2]))
     if table.family in BUNDLED and table.family != "diabetes":  # these have little noise
-        table = replace(table, family={"choose": "moons", "report": "shells"}[part])
+        table = replace(table, family={"choose": "moons", "earlier": "shells"}[part])
     table = replace(table, rows=int(random.integers(60, 200)), noise=float(np.round(random.uniform(0.5, 1.0), 2)))
     if random.random() < 0.4:
         table = replace(table, columns=int(random.integers(20, 60)))
@@ -360,13 +363,14 @@ def unscaled_inputs(random: Random, part: str) -> Case:
     """Columns of very different size, and scaling="none"."""
     table = table_of(random, part, families=tuple(f for f in FAMILIES_OF[part] if f not in BUNDLED))
     table = replace(table, decades=float(_pick(random, (4.0, 5.0, 6.0))), offset=bool(random.random() < 0.4))
-    if random.random() < 0.3:  # these have columns of different sizes by nature
-        table = replace(table, family={"choose": "breast_cancer", "report": "wine"}[part], decades=0.0)
+    natural = {"choose": "breast_cancer", "earlier": "wine"}  # these have columns of different sizes by nature
+    if random.random() < 0.3 and part in natural:
+        table = replace(table, family=natural[part], decades=0.0)
         table = replace(table, offset=False, tails=False, categories=0)
     depth = depth_of(random, part)
     options = {**(own_options(random, table, depth) if random.random() < 0.5 else {}), "scaling": "none"}
     activation = str(_pick(random, ("relu", "gelu", "tanh", "silu", "sigmoid" if depth <= 3 else "elu")))
-    return Case(name="", table=table, hidden=layers(depth, width_of(random, depth), activation), options=options)
+    return Case(name="", table=table, hidden=layers(depth, width_of(random, part, depth), activation), options=options)
 
 
 def label_noise(random: Random, part: str) -> Case:
@@ -417,7 +421,7 @@ def batch_norm_small_batch(random: Random, part: str) -> Case:
     }
     options["learning_rate"] = _log_uniform(random, 0.001, 0.01)
     activation = str(_pick(random, ("relu", "gelu", "tanh", "silu")))
-    hidden = layers(depth, width_of(random, depth), activation, norm="batchnorm")
+    hidden = layers(depth, width_of(random, part, depth), activation, norm="batchnorm")
     return Case(name="", table=table, hidden=hidden, options=options)
 
 
@@ -426,10 +430,14 @@ def _usual(random: Random, part: str, table: TableSpec) -> Case:
     depth = depth_of(random, part)
     activation = str(_pick(random, ("relu", "gelu", "tanh", "silu", "elu")))
     options = own_options(random, table, depth) if random.random() < 0.4 else {}
-    return Case(name="", table=table, hidden=layers(depth, width_of(random, depth), activation), options=options)
+    return Case(name="", table=table, hidden=layers(depth, width_of(random, part, depth), activation), options=options)
 
 
-UNORDERED = {"choose": ("blobs", "clusters", "network"), "report": ("spirals", "digits", "wine")}
+UNORDERED = {
+    "choose": ("blobs", "clusters", "network"),
+    "earlier": ("spirals", "digits", "wine"),
+    "report": ("covariances", "tree", "islands"),
+}
 """Families with several classes whose numbers have no order."""
 FAMILIES_OF = {part: CLASSES[part] + NUMBERS[part] for part in SETS}
 FAULTS: dict[str, Callable[[Random, str], Case]] = {

@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import multilayer as ml
 from multilayer.data import DataOptions, Encoded, TrainingData
+from multilayer.errors import DataError
 from multilayer.interpretation.float64_model import to_float64
 from multilayer.nn import losses
 from multilayer.nn.activations.properties import dead, saturated
@@ -86,7 +87,7 @@ def scores(one: Trained) -> Facts:
             z = model.forward(encoded).astype(np.float64)
             found["test"] = _finite(loss.rows(z, encoded[0].y).mean())
             found |= _metrics(one, model.predict(test), test["y"].to_numpy())
-        except ml.DataError:
+        except DataError:
             found["test"] = math.inf
     return found
 

@@ -1,11 +1,14 @@
 """The tables of bench/detectors.py: generated and bundled tables, with the faults that a table can have.
 
-Each set of cases has its own families of tables, so that thresholds are never judged on tables they were chosen on:
+Each set of cases has its own families of tables (detector_families), so that thresholds are never judged on tables they
+were chosen on:
 
-    choose   classes: blobs, clusters (make_classification), moons, network, iris, breast_cancer
+    choose   classes: blobs, clusters, moons, network, iris, breast_cancer
              numbers: friedman1, network_numbers, products, diabetes
-    report   classes: shells (make_gaussian_quantiles), ball (make_hastie_10_2), spirals, boxes, wine, digits
+    earlier  classes: shells, ball, spirals, boxes, wine, digits
              numbers: friedman2, friedman3, waves, box_numbers
+    report   classes: rings, checkers, covariances, tree, islands, bands
+             numbers: bumps, ratios, forest, kinks, roll, plane
 
 A generated table has `rows` training rows and TEST more rows, from which the true quality of a model is measured. Of a
 bundled table, 30 % of the rows are the test rows. Test rows never have a fault of the target.
@@ -13,13 +16,14 @@ bundled table, 30 % of the rows are the test rows. Test rows never have a fault 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from detector_families import FAMILIES
 from sklearn import datasets
 
 TEST, TEST_SHARE = 1000, 0.3
@@ -34,20 +38,22 @@ BUNDLED = {
 }
 CLASSES = {
     "choose": ("blobs", "clusters", "moons", "network", "iris", "breast_cancer"),
-    "report": ("shells", "ball", "spirals", "boxes", "wine", "digits"),
+    "earlier": ("shells", "ball", "spirals", "boxes", "wine", "digits"),
+    "report": ("rings", "checkers", "covariances", "tree", "islands", "bands"),
 }
 NUMBERS = {
     "choose": ("friedman1", "network_numbers", "products", "diabetes"),
-    "report": ("friedman2", "friedman3", "waves", "box_numbers"),
+    "earlier": ("friedman2", "friedman3", "waves", "box_numbers"),
+    "report": ("bumps", "ratios", "forest", "kinks", "roll", "plane"),
 }
 NONLINEAR = {
     "choose": ("moons", "network", "friedman1", "products"),
-    "report": ("shells", "ball", "spirals", "boxes", "waves", "box_numbers"),
+    "earlier": ("shells", "ball", "spirals", "boxes", "waves", "box_numbers"),
+    "report": ("rings", "checkers", "covariances", "tree", "bumps", "forest", "kinks", "roll"),
 }
 """Families that a linear model cannot learn."""
 
 Random = np.random.Generator
-Rows = tuple[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,151 +202,3 @@ def _leaked(random: Random, spec: TableSpec, y: Any, classes: int) -> dict[str, 
         return {LEAK: np.array([f"s{place:02}" for place in np.searchsorted(edges, y)])}
     told = y + y.std() * (random.uniform(0.005, 0.05) * random.normal(size=len(y)))
     return {LEAK: np.exp((told - y.mean()) / y.std()) if spec.leak == "code" else 2.5 * told + 7}
-
-
-# Families: (random, rows, columns, noise) → inputs and target
-
-
-def blobs(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    classes = int(random.integers(2, 6))
-    means = random.normal(size=(classes, columns))
-    means *= random.uniform(4, 5.5) / np.sqrt(columns)
-    y = random.integers(0, classes, rows)
-    return means[y] + (0.8 + noise) * random.normal(size=(rows, columns)), y
-
-
-def clusters(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    informative = max(3, columns // 2)
-    return datasets.make_classification(
-        n_samples=rows,
-        n_features=max(columns, informative + 1),
-        n_informative=informative,
-        n_redundant=min(2, max(columns, informative + 1) - informative),
-        n_classes=int(random.integers(2, 5)),
-        n_clusters_per_class=2,
-        class_sep=2.0 - noise,
-        flip_y=0.0,
-        random_state=int(random.integers(1 << 30)),
-    )
-
-
-def many(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    """Return more classes than are inferred to be classes, in no order."""
-    classes = int(random.integers(21, 31))
-    means = 2.5 * random.normal(size=(classes, columns))
-    y = np.concatenate([np.arange(classes), random.integers(0, classes, rows - classes)])
-    return means[y] + (0.5 + noise) * random.normal(size=(rows, columns)), y.astype(float)
-
-
-def moons(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X, y = datasets.make_moons(rows, noise=0.08 + noise / 2, random_state=int(random.integers(1 << 30)))
-    return np.concatenate([X, random.normal(size=(rows, min(columns, 4) - 2))], 1), y
-
-
-def _tanh_network(random: Random, X: Any, outputs: int) -> Any:
-    weights = random.normal(size=(X.shape[1], 16)) / np.sqrt(X.shape[1]) * random.uniform(1.2, 2.0)
-    return np.tanh(X @ weights + 0.5 * random.normal(size=16)) @ random.normal(size=(16, outputs))
-
-
-def network(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X = random.normal(size=(rows, columns))
-    scores = _tanh_network(random, X, int(random.integers(2, 5)))
-    scores = (scores - scores.mean(0)) / scores.std(0)
-    return X, (scores + 0.6 * noise * random.normal(size=scores.shape)).argmax(1)
-
-
-def network_numbers(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X = random.normal(size=(rows, columns))
-    return X, _noisy(random, _tanh_network(random, X, 1)[:, 0], noise)
-
-
-def products(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X = random.normal(size=(rows, columns))
-    a, b, c, d = (X[:, i] for i in random.permutation(columns)[:4])
-    return X, _noisy(random, a * b + 0.5 * c**2 - d, noise)
-
-
-def shells(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X, y = datasets.make_gaussian_quantiles(
-        n_samples=rows,
-        n_features=min(columns, 4),
-        n_classes=int(random.integers(2, 5)),
-        random_state=int(random.integers(1 << 30)),
-    )
-    return X + 0.4 * noise * random.normal(size=X.shape), y
-
-
-def ball(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X = random.normal(size=(rows, min(columns, 5)))
-    radius = (X**2).sum(1) * np.exp(0.6 * noise * random.normal(size=rows))
-    return X, (radius > np.median(radius)).astype(int)
-
-
-def spirals(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    arms = int(random.integers(2, 4))
-    y, t = random.integers(0, arms, rows), np.sqrt(random.uniform(0.02, 1, rows))
-    angle = 2 * np.pi * (random.uniform(0.4, 0.8) * t + y / arms)
-    X = np.stack([t * np.cos(angle), t * np.sin(angle)], 1)
-    return X + (0.02 + 0.12 * noise) * random.normal(size=X.shape), y
-
-
-def _box_values(random: Random, rows: int, columns: int) -> Rows:
-    X = random.uniform(-1, 1, size=(rows, columns))
-    value = np.zeros(rows)
-    for _ in range(4):
-        low = random.uniform(-1.0, 0.0, 2)
-        chosen = random.permutation(columns)[:2]
-        inside = ((X[:, chosen] > low) & (X[:, chosen] < low + 1.1)).all(1)
-        value += random.choice([-1.0, 1.0]) * random.uniform(0.7, 1.5) * inside
-    return X, value + 0.3 * X[:, 0]
-
-
-def boxes(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X, value = _box_values(random, rows, min(columns, 6))
-    value = _noisy(random, value, 0.7 * noise)
-    return X, (value > np.median(value)).astype(int)
-
-
-def box_numbers(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X, value = _box_values(random, rows, min(columns, 6))
-    return X, _noisy(random, value, noise)
-
-
-def waves(random: Random, rows: int, columns: int, noise: float) -> Rows:
-    X = random.uniform(-1, 1, size=(rows, columns))
-    turns, sizes = random.uniform(1.5, 4.0, 4), random.uniform(0.5, 1.5, 4)
-    value = (sizes * np.sin(turns * X[:, random.permutation(columns)[:4]] + random.uniform(0, 6, 4))).sum(1)
-    return X, _noisy(random, value, noise)
-
-
-def _friedman(make: Callable[..., Any], **options: Any) -> Callable[[Random, int, int, float], Rows]:
-    def made(random: Random, rows: int, columns: int, noise: float) -> Rows:
-        wide = {"n_features": max(columns, 5)} if make is datasets.make_friedman1 else {}
-        X, y = make(n_samples=rows, noise=0.0, random_state=int(random.integers(1 << 30)), **wide)
-        return X, _noisy(random, y, noise)
-
-    return made
-
-
-def _noisy(random: Random, value: Any, noise: float) -> Any:
-    return value + noise * value.std() * random.normal(size=len(value))
-
-
-FAMILIES: dict[str, Callable[[Random, int, int, float], Rows]] = {
-    "blobs": blobs,
-    "clusters": clusters,
-    "moons": moons,
-    "network": network,
-    "network_numbers": network_numbers,
-    "products": products,
-    "shells": shells,
-    "ball": ball,
-    "spirals": spirals,
-    "boxes": boxes,
-    "box_numbers": box_numbers,
-    "waves": waves,
-    "many": many,
-    "friedman1": _friedman(datasets.make_friedman1),
-    "friedman2": _friedman(datasets.make_friedman2),
-    "friedman3": _friedman(datasets.make_friedman3),
-}

@@ -1,16 +1,16 @@
 """How often do the detectors of `ml.check` find a fault, and how often do they find one in a healthy run?
 
-    python bench/detectors.py [--set choose|report|both] [--only KIND,…] [--workers N] [--markdown] [--remedies]
+    python bench/detectors.py [--set choose|earlier|report|all] [--only KIND,…] [--workers N] [--markdown] [--remedies]
 
 A case is a table, a network and options of `ml.fit`, with one of 14 seeded faults or healthy (detector_cases.py). A
 case counts only if independent measurements show that the fault is really there, or that nothing is wrong: brute-force
 passes, other learning rates, other networks, test rows that no run sees (detector_facts.py, detector_truth.py). Others
 are dropped and counted.
 
-Thresholds were chosen on the set "choose". The set "report" has other seeds, tables and depths. The table shows per
-fault how many of its cases have this finding; name the right layer or column; have this finding or one of another
-fault that is there as well; have it first; or have any finding. Next to them is in how many healthy cases it is a
-false alarm, and the same for the rules of others (detector_summary.py). With --remedies, the first remedy of each
+Thresholds were chosen on the sets "choose" and "earlier". The set "report" has other seeds, tables and widths. The
+table shows per fault how many of its cases have this finding; name the right layer or column; have this finding or one
+of another fault that is there as well; have it first; or have any finding. Next to them is in how many healthy cases it
+is a false alarm, and the same for the rules of others (detector_summary.py). With --remedies, the first remedy of each
 finding is applied, and the case is trained and checked again. It is cured if the finding is gone and the test loss is
 not worse.
 
@@ -250,7 +250,7 @@ def report(part: str, given: argparse.Namespace) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--set", default="both", choices=(*SETS, "both"))
+    options.add_argument("--set", default="all", choices=(*SETS, "all"))
     options.add_argument("--only", help="kinds of faults, or healthy, separated by commas (default: all)")
     options.add_argument("--most", type=int, help="largest number of cases of each kind")
     options.add_argument("--workers", type=int, default=1)
@@ -262,7 +262,7 @@ def main() -> None:
     options.add_argument("--measurements", metavar="KIND", help="print the distribution of every measurement")
     given = options.parse_args()
     detectors_key()  # of the code that is imported, should it change during the run
-    for part in SETS if given.set == "both" else (given.set,):
+    for part in SETS if given.set == "all" else (given.set,):
         report(part, given)
 
 

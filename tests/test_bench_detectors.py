@@ -35,12 +35,30 @@ def test_a_case_is_rebuilt_from_its_name() -> None:
     assert len(FAULTS) >= 14
 
 
-def test_the_sets_have_other_tables_and_depths() -> None:
-    from detector_cases import DEPTHS
-    from detector_tables import CLASSES, NUMBERS
+def test_the_reported_set_has_other_tables_and_widths_than_those_where_thresholds_are_chosen() -> None:
+    from detector_cases import SETS, WIDTHS
+    from detector_families import FAMILIES
+    from detector_tables import BUNDLED, CLASSES, NUMBERS
 
-    for choices in (DEPTHS, CLASSES, NUMBERS):
-        assert not set(choices["choose"]) & set(choices["report"])
+    for choices in (WIDTHS, CLASSES, NUMBERS):
+        assert set(choices) == set(SETS)
+        assert not {*choices["choose"], *choices["earlier"]} & set(choices["report"])
+    listed = {family for choices in (CLASSES, NUMBERS) for families in choices.values() for family in families}
+    assert listed | {"many"} == {*FAMILIES, *BUNDLED}
+
+
+def test_the_generated_tables_have_several_classes_or_numbers() -> None:
+    from detector_tables import CLASSES, NUMBERS, TableSpec, load
+
+    for family in CLASSES["report"] + NUMBERS["report"]:
+        table = load(TableSpec(family=family, seed=5, rows=300))
+        assert np.isfinite(table.train).all(axis=None)
+        shares = table.train["y"].value_counts(normalize=True)
+        if family in CLASSES["report"]:
+            assert len(shares) == table.classes >= 2
+            assert shares.min() > 0.05
+        else:
+            assert (table.classes, len(shares)) == (0, 300)
 
 
 def test_faults_of_tables() -> None:

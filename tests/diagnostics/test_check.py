@@ -64,6 +64,62 @@ def test_each_fault_is_found(kind: str) -> None:
     assert all(one.text.endswith(".") for one in finding.remedies)
 
 
+def test_a_network_whose_outputs_are_not_finite_is_checked() -> None:
+    run = ml.fit("4-8-8-3", "iris", epochs=5, quiet=True)
+    assert run.model is not None
+    tensors: Any = run.model.members[0].tensors
+    for name in ("linear1.weight", "linear2.weight", "linear3.weight"):
+        tensors[name] = tensors[name] * np.float32(1e15)
+    found = ml.check(run)
+    assert [one.kind for one in found.findings] == ["rate_too_high"]
+    assert found.measurements.skills is not None
+    assert found.measurements.skills.held_out == 0
+
+
+def test_hidden_layers_without_activation_underfit() -> None:
+    found = ml.fit("6-16:none-16:none-2", (X, Y), epochs=30, quiet=True).findings
+    assert [one.kind for one in found] == ["underfitting"]
+    assert "with no activation function, ridge regression on random features reaches" in found[0].message
+
+
+def test_label_errors_are_found_where_the_nearest_rows_predict_badly() -> None:
+    g = np.random.default_rng(5)
+    x = g.normal(size=(900, 5))
+    clean = ((x**2).sum(1) > 4.35).astype(int)  # a ball and what is around it
+    wrong = g.random(900) < 0.3
+    options: dict[str, Any] = {"epochs": 40, "quiet": True, "seed": 3}
+    assert kinds(ml.fit("5-32-32-2", (x, clean), **options)) == []
+    run = ml.fit("5-32-32-2", (x, np.where(wrong, 1 - clean, clean)), **options)
+    assert kinds(run) == ["label_noise"]
+    changes = run.findings[0].remedies[0].changes
+    assert changes["ensemble"] == 4
+    dropped = list(changes["drop_rows"])
+    assert len(dropped) > 0.3 * wrong.sum()
+    assert wrong[dropped].mean() > 0.9
+
+
+def test_a_network_that_has_learned_all_it_can_needs_no_higher_rate() -> None:
+    """At the end, the gradient and so the step are as small as with a rate that is too low."""
+    y = X[:, 0] + 2 * np.random.default_rng(2).normal(size=600)
+    options: dict[str, Any] = {"optimizer": "momentum", "weight_decay": 0.0, "batch_size": 480, "schedule": "constant"}
+    for rate, low in ((0.05, False), (1e-6, True)):
+        run = ml.fit("6-1", (X, y), learning_rate=rate, epochs=150, quiet=True, **options)
+        assert ("rate_too_low" in kinds(run)) == low
+
+
+def test_a_network_that_overfits_without_a_rise_of_the_validation_loss_should_be_smaller() -> None:
+    """The temperature corrects overconfident predictions, so the validation loss of the last epochs is the lowest."""
+    g = np.random.default_rng(1)
+    x = g.normal(size=(140, 40))
+    y = (x[:, :3].sum(1) + 1.5 * g.normal(size=140) > 0).astype(int)
+    run = ml.fit(
+        "40-64:tanh-2", (x, y), epochs=250, weight_decay=0.0, batch_size=16, learning_rate=0.004, quiet=True, seed=1
+    )
+    finding = next(one for one in run.findings if one.kind == "overfitting")
+    assert finding.evidence["best_epoch"] > 200
+    assert set(finding.remedies[0].changes) == {"spec", "patience"}
+
+
 def test_a_rate_at_which_training_diverges_is_too_high() -> None:
     x = np.random.default_rng(0).normal(size=(400, 4))
     run = ml.fit(

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.formatting import count
 from ..costs import cost
 from ..models.trained_model import TrainedModel
-from ..nn.layers import Activation, BatchNorm, Dropout, Layer, LayerNorm, Linear, Residual
+from ..nn.layers import Activation, BatchNorm, Columns, Dropout, Layer, LayerNorm, Linear, Residual
 from ..runs.config import RECIPE_RATE, kind_of, learning_rate
 from ..runs.stored_data import ANY_TABLE, CommandSource
 from ..spec import Spec
@@ -186,9 +186,16 @@ class Case:
             found.append(f"an L2 penalty of {self.option('l2'):g}")
         if min(widths[:-1], default=NARROW + 1) <= NARROW:
             found.append(f"a layer of {count(min(widths[:-1]), 'unit')}")
-        if len(widths) == 1:
-            found.append("no hidden layer")
+        if not any(map(_bends, layers)):
+            linear = sum(isinstance(layer, Linear) for layer in layers)
+            found.append("no hidden layer" if linear == 1 else "no activation function")
         return found
+
+    @property
+    def largest_update(self) -> float:
+        """Size of a step relative to the weights, of the initial or the final network. NaN if it is unknown."""
+        known = [one.update_ratio for one in (self.measured.initial, self.network) if one is not None]
+        return max([ratio for ratio in known if not math.isnan(ratio)], default=math.nan)
 
     @property
     def skill_evidence(self) -> dict[str, float]:
@@ -196,6 +203,12 @@ class Case:
         if skills is None:
             return {}
         return {"train": skills.train, "held_out": skills.held_out, "reference": skills.best_reference}
+
+
+def _bends(layer: Layer) -> bool:
+    """Return whether a layer is not linear in the numeric columns."""
+    linear = isinstance(layer, Linear) or (isinstance(layer, Columns) and layer.numeric == "none")
+    return isinstance(layer, Activation) or layer.normalises or (layer.mixes and not linear)
 
 
 def _changed(layers: Sequence[Layer], change: Change) -> list[Layer]:

@@ -187,9 +187,13 @@ def diagnose(
 
 
 def findings_of(case: Case) -> tuple[Finding, ...]:
-    """Return the findings of all detectors, without those that another finding explains."""
+    """Return the findings of all detectors, without those that another finding explains.
+
+    If simple methods are not better than the network, no fault of the network explains wrong predictions.
+    """
     found = [finding for detect in DETECTORS.values() for finding in detect(case)]
-    return unexplained(found, own_cause={"underfitting"} if case.limits else set())
+    own_cause = {"underfitting"} if case.limits else set[str]()
+    return unexplained(found, own_cause=own_cause if case.behind else own_cause | {"label_noise"})
 
 
 def unexplained(findings: Sequence[Finding], *, own_cause: AbstractSet[str] = frozenset()) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from ..core.formatting import count, number, percent
 from ..nn.layers import BatchNorm
 from .case import Case, batch_to_layer_norm
 from .findings import MOST_LISTED, Finding, Place
-from .labels import NOISY
+from .labels import NOISY_MODEL
 from .measurements import FEWEST_STEPS, LEAKED
 
 LARGE_SCALE = 20.0
@@ -18,12 +18,13 @@ SCALE_RATIO = 1000.0
 LEAKS = ((0.9, 0.3), (0.96, 0.1))
 """A column is suspicious if its skill alone, and the lead over the skill of the next column, are at least one of
 these."""
-NOISY_HALF = 0.12
-"""Error rate of the model in the most confident half of the rows that suggests wrong labels."""
-NOISY_VOTES = 0.1
-"""Error rate of the vote of the nearest rows, in the half of the rows where it is most confident."""
-OVERLAP = 2.6
+NOISY_QUARTER, NOISY_HALF = 0.13, 0.15
+"""Error rates of the best simple method, in its most confident quarter and half of the rows, that suggest wrong
+labels."""
+OVERLAP = 2.3
 """Classes overlap if the less confident half of the rows has more than this many times the errors of the other half."""
+MEMBERS = 4
+"""Networks of the ensemble that is trained without suspects. Labels that are still wrong change its average less."""
 MANY_CLASSES, AGREEING, UNORDERED = 50, 0.4, 0.6
 """Up to this number of whole numbers are probably classes if the agreement and the disorder of the target are at least
 these. Ratings and other amounts are ordered."""
@@ -78,17 +79,17 @@ def leakage(case: Case) -> Iterator[Finding]:
 
 
 def label_noise(case: Case) -> Iterator[Finding]:
-    """Yield a finding if even confident predictions are often wrong, those of the model and those of similar rows.
+    """Yield a finding if even confident predictions are often wrong, those of the model and of all simple methods.
 
     Predictions near the boundary between classes may be worse, but not much worse: otherwise, the classes overlap.
     """
     facts = case.measured.labels
     if facts is None or case.fact("steps", FEWEST_STEPS) < FEWEST_STEPS:
         return
-    share, votes = (sum(errors[:2]) / 2 for errors in (facts.model_errors, facts.vote_errors))
-    if facts.model_errors[0] < NOISY or share < NOISY_HALF or votes < NOISY_VOTES:
+    if facts.model_error < NOISY_MODEL or facts.lowest_quarter < NOISY_QUARTER:
         return
-    if sum(facts.model_errors[2:]) / 2 > OVERLAP * share:
+    share, others = facts.confident_errors
+    if share < NOISY_HALF or others > OVERLAP * share:
         return
     yield Finding(
         kind="label_noise",
@@ -100,8 +101,9 @@ def label_noise(case: Case) -> Iterator[Finding]:
         evidence={"share": share, "suspects": len(facts.suspects), "rows": facts.rows},
         remedies=(
             case.train_with(
-                "Check the labels of the listed rows, and train without those that are wrong.",
+                "Check the labels of the listed rows, and train an ensemble without those that are wrong.",
                 drop_rows=list(facts.suspects),
+                ensemble=max(MEMBERS, case.option("ensemble", 1)),
             ),
         ),
     )

@@ -20,13 +20,11 @@ FITTED = 0.85
 STILL_FALLING = 0.2
 """The training loss was still falling if at least this share of its fall was in the second half of the epochs."""
 FEW_STEPS = 200
-GAP = 0.3
+GAPS = ((0.18, 0.15), (0.24, 0.3), (0.3, 0.6), (0.5, 1.0))
 """Difference of the last validation loss and training loss, relative to the loss of outputs that are 0, that means
-overfitting."""
-EARLY = 0.6
-"""The best epoch was early if it was before this share of the epochs."""
+overfitting if the best epoch was before this share of the epochs: the earlier it was, the smaller the difference."""
 MEMORIZED = 0.5
-"""A training loss below this fraction of the lowest validation loss shows that a network memorizes its rows."""
+"""A training loss below this fraction of the validation loss shows that a network memorizes its rows."""
 
 
 def underfitting(case: Case) -> Iterator[Finding]:
@@ -63,7 +61,7 @@ def _against_underfitting(case: Case) -> Iterator[Remedy]:
 
 
 def overfitting(case: Case) -> Iterator[Finding]:
-    """Yield a finding if the network memorized its training rows long after its best epoch.
+    """Yield a finding if the network memorized its training rows, and their loss is far below that of other rows.
 
     A run with early stopping has none: its model is that of the best epoch, and no more epochs are wasted.
     """
@@ -73,17 +71,19 @@ def overfitting(case: Case) -> Iterator[Finding]:
     facts = history.facts
     expected = case.measured.expected_loss
     gap = (facts["last_validation"] - facts["last_loss"]) / expected if expected > 0 else 0.0
-    memorized = facts["last_loss"] < MEMORIZED * facts["lowest_validation"]
-    if not (gap > GAP and memorized and facts["best_share"] < EARLY):
+    memorized = facts["last_loss"] < MEMORIZED * facts["last_validation"]
+    if not memorized or not any(gap > least and facts["best_share"] <= latest for least, latest in GAPS):
         return
-    epoch = int(facts["best_epoch"])
-    if len(history.losses) - epoch <= _patience(case):  # stopping early would change nothing
+    epoch, stops = int(facts["best_epoch"]), _would_stop(case)
+    long = len(history.losses) > _patience(case)
+    if not stops and not (long and gap > GAPS[-1][0]):  # stopping early would change nothing
         return
+    after = f" after epoch {epoch} of {len(history.losses)}" if stops else ""
     yield Finding(
         kind="overfitting",
         severity="warning",
-        message=f"The network memorizes its rows after epoch {epoch} of {len(history.losses)}: the training loss fell "
-        f"to {number(facts['last_loss'])}, the validation loss rose from {number(facts['lowest_validation'])} to "
+        message=f"The network memorizes its rows{after}: the training loss fell to {number(facts['last_loss'])}, the "
+        f"lowest validation loss is {number(facts['lowest_validation'])} and the last is "
         f"{number(facts['last_validation'])}.",
         evidence={
             "train": skills.train,
@@ -97,10 +97,16 @@ def overfitting(case: Case) -> Iterator[Finding]:
 
 
 def _against_overfitting(case: Case) -> Iterator[Remedy]:
-    yield case.train_with("Stop early.", patience=_patience(case))
+    if _would_stop(case):
+        yield case.train_with("Stop early.", patience=_patience(case))
     yield case.train_with(
         "Train a smaller network with dropout, and stop early.", spec=case.narrower(), patience=_patience(case)
     )
+
+
+def _would_stop(case: Case) -> bool:
+    """Return whether early stopping would have ended the run."""
+    return case.fact("epochs") - case.fact("best_epoch") > _patience(case)
 
 
 def _patience(case: Case) -> int:

@@ -78,6 +78,11 @@ class History:
         )
 
     @property
+    def adaptive(self) -> bool:
+        """Whether the optimizer divides by the size of the gradient, as Adam does."""
+        return str(self.config.get("optimizer", "")).startswith("adam")
+
+    @property
     def diverged(self) -> bool:
         """Whether values were not finite, or training was rolled back several times."""
         return self.non_finite > 0 or self.rollbacks >= 3 or any(not math.isfinite(loss) for loss in self.losses)

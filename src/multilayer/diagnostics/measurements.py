@@ -87,7 +87,9 @@ class Measurements:
                 _measured(one, rows, one.tensors, start, full=full, update=_update(history))
                 for one, start in zip(model.members, first, strict=True)
             ),
-            initial=None if first[0] is None else _measured(model.members[0], rows, first[0], None, full=False),
+            initial=None
+            if first[0] is None
+            else _measured(model.members[0], rows, first[0], None, full=False, update=_update(history)),
             expected_loss=float(np.mean(loss.rows(np.zeros((len(train), model.spec.d_out)), train.y))),
             skills=skills,
             columns=measure_columns(
@@ -142,7 +144,7 @@ def _update(history: History | None) -> Update | None:
     rate = None if history is None else history.config.get("learning_rate")
     if history is None or rate is None:
         return None
-    return Update(rate=rate, adaptive=str(history.config.get("optimizer", "")).startswith("adam"))
+    return Update(rate=rate, adaptive=history.adaptive)
 
 
 def _initial(member: Member, history: History | None, place: int, members: int) -> dict[str, Array] | None:

@@ -161,15 +161,24 @@ def _scores(held_out: EvaluationRows, predictions: Mapping[str, Floats]) -> dict
 def _predictions(train: EvaluationRows, held_out: EvaluationRows, goal: Floats) -> dict[str, Floats]:
     """Return the predictions of each reference for the held-out rows."""
     inputs, other = inputs_of(train), inputs_of(held_out)
-    if inputs.shape[1] > MOST_INPUTS:
-        strength = np.abs((inputs - inputs.mean(0)).T @ (goal - goal.mean(0))).max(1)
-        chosen = np.argsort(-strength)[:MOST_INPUTS]
-        inputs, other = inputs[:, chosen], other[:, chosen]
+    chosen = strongest(inputs, goal)
+    inputs, other = inputs[:, chosen], other[:, chosen]
+    center, scale = inputs.mean(0), inputs.std(0)
     return {
-        "linear": _ridge(inputs, goal, other),
-        "features": _ridge(*_random_features(inputs, other, goal)),
+        "linear": fit_ridge(inputs, goal).predict(other),
+        "features": fit_ridge(random_features(inputs, center, scale), goal).predict(
+            random_features(other, center, scale)
+        ),
         "neighbors": _nearest(inputs, goal, other),
     }
+
+
+def strongest(inputs: Floats, goal: Floats) -> NDArray[np.int64]:
+    """Return the columns with the largest correlation with the goal, at most `MOST_INPUTS`."""
+    if inputs.shape[1] <= MOST_INPUTS:
+        return np.arange(inputs.shape[1])
+    strength = np.abs((inputs - inputs.mean(0)).T @ (goal - goal.mean(0))).max(1)
+    return np.argsort(-strength)[:MOST_INPUTS]
 
 
 def _errors(rows: EvaluationRows, given: NDArray[Any], variance: Floats) -> Floats:
@@ -203,35 +212,47 @@ def inputs_of(rows: EvaluationRows) -> Floats:
     return np.concatenate(parts, axis=1)
 
 
-def _random_features(inputs: Floats, other: Floats, goal: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return random ReLU features of the training and the other rows, with the inputs themselves."""
-    center, scale = inputs.mean(0), inputs.std(0)
+def random_features(inputs: Floats, center: Floats, scale: Floats) -> Floats:
+    """Return random ReLU features, with the scaled inputs themselves. Columns of scale 0 are left out."""
     used = scale > 0
-    a, b = ((part[:, used] - center[used]) / scale[used] for part in (inputs, other))
     if not used.any():
-        return inputs, goal, other
+        return inputs
+    a = (inputs[:, used] - center[used]) / scale[used]
     d = a.shape[1]
     weights = random.normal(0, Purpose.MEASURE, rows=np.arange(FEATURES), units=d + 1)  # (features, d + 1)
     direction, offset = weights[:, :d] / np.sqrt(d), weights[:, d]
-    hidden_a, hidden_b = (np.maximum(part @ direction.T + offset, 0) for part in (a, b))
-    return np.hstack([a, hidden_a]), goal, np.hstack([b, hidden_b])
+    return np.hstack([a, np.maximum(a @ direction.T + offset, 0)])
 
 
-def _ridge(inputs: Floats, goal: Floats, other: Floats) -> Floats:
-    """Return the predictions of ridge regression for the other rows."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ridge:
+    """A ridge regression. `left_out` are the predictions for its own rows, each fitted without this row."""
+
+    center: Floats
+    mean: Floats
+    coefficients: Floats
+    left_out: Floats
+
+    def predict(self, inputs: Floats) -> Floats:
+        return self.mean + (inputs - self.center) @ self.coefficients
+
+
+def fit_ridge(inputs: Floats, goal: Floats) -> Ridge:
+    """Fit a ridge regression. The penalty has the smallest leave-one-out error."""
     center, mean = inputs.mean(0), goal.mean(0)
     a, t = inputs - center, goal - mean
     values, vectors = np.linalg.eigh(a.T @ a)
     values, rotated = np.maximum(values, 0.0), a @ vectors
     projected, squares = rotated.T @ t, rotated**2
-    best, lowest = np.zeros((a.shape[1], t.shape[1])), np.inf
+    best, left_out, lowest = np.zeros((a.shape[1], t.shape[1])), np.broadcast_to(mean, t.shape), np.inf
     for penalty in PENALTIES:
         inverse = 1 / (values + penalty * len(a))
         leverage = np.clip(squares @ inverse + 1 / len(a), 0, 1 - 1e-6)
-        error = float((((t - (rotated * inverse) @ projected) / (1 - leverage)[:, None]) ** 2).mean())
+        residuals = (t - (rotated * inverse) @ projected) / (1 - leverage)[:, None]
+        error = float((residuals**2).mean())
         if error < lowest:
-            lowest, best = error, vectors @ (inverse[:, None] * projected)
-    return mean + (other - center) @ best
+            lowest, best, left_out = error, vectors @ (inverse[:, None] * projected), goal - residuals
+    return Ridge(center=center, mean=mean, coefficients=best, left_out=left_out)
 
 
 def _nearest(inputs: Floats, goal: Floats, other: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from ..core.sparse import Sparse
 from ..data import TrainingData
 from ..data.table import Rows
-from ..models.evaluation_rows import EvaluationRows, judges_of
+from ..errors import DataError
+from ..models.evaluation_rows import EvaluationRows, Floats, judges_of, outputs
 from ..models.trained_model import TrainedModel
 
 MOST_TRAIN, MOST_HELD_OUT = 2000, 1000
@@ -24,6 +26,14 @@ class CheckedRows(EvaluationRows):
     """Evaluation rows, with their positions in the source from 0."""
 
     numbers: Rows
+
+    @cached_property
+    def z(self) -> Floats:
+        """Raw outputs (N, d_out). A diverged network whose outputs are not finite predicts nothing: they count as 0."""
+        try:
+            return outputs(self.model, self.x, self.codes, self.judges)
+        except DataError:
+            return np.zeros((len(self), self.model.spec.d_out))
 
     def take(self, places: Rows) -> CheckedRows:
         return replace(super().take(places), numbers=self.numbers[places])

@@ -29,13 +29,16 @@ LARGE_UPDATES = 0.2
 """A step is too large if it changes the weights by this fraction of their norm."""
 LARGEST_UPDATES = 1.0
 """A step that replaces the weights: it changes them by this fraction of their norm."""
-STEADY, LATE, SMALL_UPDATES = 0.03, 0.85, 3e-4
-"""The learning rate is too low if the training loss rises in at most this share of the epochs, the best epoch is after
-this share of the epochs, and a step changes the weights by less than this fraction of their norm."""
+STEADY, NO_RISE = 0.1, 0.02
+"""Training is steady if its loss rises in at most this share of the epochs, and the validation loss has risen since its
+lowest value by at most this fraction of the loss of outputs that are 0."""
+SMALL_UPDATES, TINY_UPDATES = 3e-4, 1e-4
+"""The learning rate may be too low if steps, at the start and at the end, change the weights by less than the first
+fraction of their norm. It is too low if a reference is better, for Adam, or below the second fraction."""
 LEAST_LEAD, LEAST_MOVEMENT = 0.05, 0.1
 """A network is worse than it could be if a reference leads by this skill, and was trained at all if its weights moved
 by this fraction."""
-NEARLY_ZERO = 0.15
+NEARLY_ZERO = 0.1
 """A training loss below this fraction of that of outputs that are 0 needs no higher learning rate."""
 
 
@@ -164,25 +167,32 @@ def _sign_of_large_steps(case: Case) -> str | None:
 
 
 def rate_too_low(case: Case) -> Iterator[Finding]:
-    """Yield a finding if tiny, steady steps left the network worse than it could be."""
-    history, network = case.history, case.network
-    if history is None or not history.losses:
+    """Yield a finding if tiny, steady steps left a loss that is not near 0, and the network could be better.
+
+    The step is that of the peak learning rate with the gradient of the initial or the final network, the larger one:
+    the gradient of a network that has learned all it can is small at any learning rate.
+    """
+    history, step = case.history, case.largest_update
+    if history is None or not history.losses or not step < SMALL_UPDATES:
         return
     facts = history.facts
-    steady = facts["rises"] < STEADY and facts["best_share"] >= LATE
-    poor = case.lead > LEAST_LEAD and facts["last_loss"] > NEARLY_ZERO * case.measured.expected_loss
-    if not (steady and poor and network.update_ratio < SMALL_UPDATES):
+    expected = case.measured.expected_loss
+    rise = facts.get("last_validation", 0.0) - facts.get("lowest_validation", 0.0)
+    if facts["rises"] > STEADY or rise > NO_RISE * expected or facts["last_loss"] <= NEARLY_ZERO * expected:
+        return
+    tiny = case.measured.initial is not None and (history.adaptive or step < TINY_UPDATES)
+    if not tiny and not case.lead > LEAST_LEAD:
         return
     rate = history.config.get("learning_rate")
     at = "" if rate is None else f" of {rate:g}"
     yield Finding(
         kind="rate_too_low",
         severity="error",
-        message=f"A step changes the weights by only {network.update_ratio:.1g} of their size, and the training loss "
-        f"was still falling: the learning rate{at} is too low.",
+        message=f"A step changes the weights by only {step:.1g} of their size, and the training loss is still "
+        f"{number(facts['last_loss'])}: the learning rate{at} is too low.",
         evidence={
-            "update_ratio": network.update_ratio,
-            "movement": network.movement,
+            "update_ratio": step,
+            "movement": case.network.movement,
             "fall": facts["fall"],
             **case.skill_evidence,
         },
