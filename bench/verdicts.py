@@ -3,8 +3,8 @@
     mlp lab --all --out book && mlp lab --all --first-seed 100 --out again
     python bench/verdicts.py book again
 
-It prints a line per experiment with both verdicts and times, and how many agree. The exit code is 1 if more than a tenth
-differ, or if an experiment is missing in a book.
+It prints a line per experiment with both verdicts and times, and how many agree. The exit code is 1 if more than a
+tenth differ, or if an experiment is missing in a book.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ def main(first: Path, second: Path) -> int:
         seconds = [total + one.seconds for total, one in zip(seconds, found, strict=True)]
         times = ", ".join(f"{one.seconds:.0f} s" for one in found)
         print(f"{'same' if same else 'DIFFERENT':10}{name:26}{' | '.join(one.verdict for one in found)} ({times})")
-    print(
-        f"{agree} of {len(NAMES) - len(missing)} verdicts agree; {seconds[0] / 60:.1f} and {seconds[1] / 60:.1f} minutes"
-    )
+    minutes = " and ".join(f"{one / 60:.1f}" for one in seconds)
+    print(f"{agree} of {len(NAMES) - len(missing)} verdicts agree; {minutes} minutes")
     if missing:
         print(f"missing in a book: {', '.join(missing)}")
     return int(bool(missing) or agree < 0.9 * len(NAMES))
