@@ -15,6 +15,7 @@ NAMES = (
     "vanishing_gradients",
     "variance_through_depth",
     "dead_units",
+    "residual_connections",
     "optimizers",
     "batch_size",
     "overfitting",

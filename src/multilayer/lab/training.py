@@ -103,11 +103,11 @@ class Network:
         z = forward_pass(self.spec.layers, np.asarray(x, np.float64), self._places(), Pass(), found, {})
         return found, z
 
-    def gradients(self, task: Task) -> dict[str, Gradients]:
-        """Return the gradients of the mean loss by layer."""
+    def gradients(self, task: Task, *, training: bool = False) -> dict[str, Gradients]:
+        """Return the gradients of the mean loss by layer. With `training`, a batch norm uses all rows as its batch."""
         caches: dict[str, Any] = {}
         tensors, found = self._places(), dict[str, Gradients]()
-        z = forward_pass(self.spec.layers, task.x.astype(np.float64), tensors, Pass(), {}, caches)
+        z = forward_pass(self.spec.layers, task.x.astype(np.float64), tensors, Pass(training=training), {}, caches)
         slope = losses.get(task.loss).slope(z, task.targets) / len(task)
         backward_pass(self.spec.layers, slope, tensors, caches, found)
         return found

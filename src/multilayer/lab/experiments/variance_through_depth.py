@@ -192,11 +192,13 @@ EXPERIMENT = Experiment(
                 change(rows, "relu", "normal(1)", "forward"), 1 / change(rows, "relu", "normal(0.01)", "forward")
             ),
             at_least=EXTREME,
+            log=True,
         ),
         Criterion(
             statement=f"With PyTorch's default and ReLU, gradients shrink by a factor of at least {EXTREME:g}.",
             value=lambda rows: 1 / change(rows, "relu", "torch", "backward"),
             at_least=EXTREME,
+            log=True,
         ),
         Criterion(
             statement="A ReLU multiplies the mean square by 0.5, to within 0.03.",
