@@ -16,6 +16,7 @@ NAMES = (
     "variance_through_depth",
     "dead_units",
     "residual_connections",
+    "activation_functions",
     "optimizers",
     "batch_size",
     "overfitting",
