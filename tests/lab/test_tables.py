@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multilayer.errors import DataError, OptionError
-from multilayer.lab.tables import class_count, classification, divided
+from multilayer.lab.tables import class_count, classification, divided, images
 
 
 def test_rows_are_scaled_and_divided_without_overlap() -> None:
@@ -37,3 +37,14 @@ def test_a_target_of_numbers_and_too_many_rows_are_errors() -> None:
         classification("diabetes")
     with pytest.raises(OptionError, match="rows must be below the 150 rows of the table"):
         divided(classification("iris"), rows=150, seed=0)
+
+
+def test_images_are_centered_and_keep_the_relation_of_their_pixels() -> None:
+    task, (height, width) = images("digits")
+    assert task.x.shape[1] == height * width
+    np.testing.assert_allclose(task.x.mean(0), 0, atol=1e-12)
+    assert task.x.std() == pytest.approx(1)
+    assert (task.x.std(0) == 0).any(), "a pixel that is always empty stays so"
+    assert class_count(task) == 10
+    with pytest.raises(DataError, match="needs images with classes, such as digits"):
+        images("iris")

@@ -22,6 +22,7 @@ NAMES = (
     "overfitting",
     "random_labels",
     "double_descent",
+    "layer_features",
     "overconfidence",
 )
 

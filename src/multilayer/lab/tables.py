@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import DataConfig, make_training_data
+from ..data import DataConfig, make_training_data, read
 from ..errors import DataError, OptionError
 from .training import Task
 
@@ -60,6 +60,29 @@ def _read(source: str) -> tuple[Task, str]:
 def class_count(task: Task) -> int:
     """Return the number of classes."""
     return int(task.y.max()) + 1
+
+
+@lru_cache(maxsize=2)
+def images(source: str) -> tuple[Task, tuple[int, int]]:
+    """Return images with their classes, and their height and width.
+
+    The mean image is subtracted, and one factor scales all pixels to standard deviation 1. Colors are averaged.
+
+    >>> task, size = images("digits")
+    >>> task.x.shape, size
+    ((1797, 64), (8, 8))
+    """
+    table = read(source)
+    if table.image is None or not isinstance(table.matrix, np.ndarray) or len(table.targets) != 1:
+        raise DataError(
+            "this experiment needs images with classes, such as digits, an IDX file or a folder of images, "
+            f"got {table.name}"
+        )
+    height, width, colors = table.image
+    pixels = table.matrix.reshape(len(table), height * width, colors).mean(axis=2)
+    x = pixels - pixels.mean(axis=0)
+    _, y = np.unique(np.asarray(table.column(table.targets[0])), return_inverse=True)
+    return Task(x=x / x.std(), y=y, loss="cross_entropy"), (height, width)
 
 
 def divided(task: Task, *, rows: int, seed: int, test_rows: int | None = None) -> tuple[Task, Task]:
