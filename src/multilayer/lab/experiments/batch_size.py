@@ -61,7 +61,7 @@ class Settings:
     small: int = 8
     large: int = 200
     epochs: int = 50
-    repeats: int = 4
+    repeats: int = 8
     """Number of divisions of the table into training and test rows."""
 
 
