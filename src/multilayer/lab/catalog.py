@@ -24,6 +24,7 @@ NAMES = (
     "double_descent",
     "layer_features",
     "overconfidence",
+    "restarts",
 )
 
 
