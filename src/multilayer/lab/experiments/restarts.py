@@ -256,7 +256,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
                 curve(own, "width", "distance", name="network"),
                 *(
                     _level(rows, name, label, widths)
-                    for name, label in zip(CONVEX, ("logistic", "machine"), strict=True)
+                    for name, label in zip(CONVEX, ("logistic", "linear SVM"), strict=True)
                 ),
             ],
             x_label="hidden units",
