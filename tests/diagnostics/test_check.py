@@ -82,6 +82,19 @@ def test_hidden_layers_without_activation_underfit() -> None:
     assert "with no activation function, ridge regression on random features reaches" in found[0].message
 
 
+def test_more_epochs_are_not_the_remedy_of_a_network_that_its_options_limit() -> None:
+    """The loss of both is still falling, but two units cannot learn the target."""
+    texts = {
+        spec: next(
+            one for one in ml.fit(spec, (X, Y), epochs=4, quiet=True, seed=3).findings if one.kind == "underfitting"
+        )
+        .remedies[0]
+        .text.split()[:2]
+        for spec in ("6-2-2", "6-16:tanh-2")
+    }
+    assert texts == {"6-2-2": ["Train", "a"], "6-16:tanh-2": ["Train", "longer,"]}
+
+
 def test_label_errors_are_found_where_the_nearest_rows_predict_badly() -> None:
     g = np.random.default_rng(5)
     x = g.normal(size=(900, 5))

@@ -55,8 +55,9 @@ def underfitting(case: Case) -> Iterator[Finding]:
 def _against_underfitting(case: Case) -> Iterator[Remedy]:
     changes: dict[str, Any] = {**case.usual_rate(), **case.usual_init(), **case.less_regularization()}
     if case.fact("late_fall") > STILL_FALLING or case.fact("steps") < FEW_STEPS:
-        yield case.train_with("Train longer, with the default number of epochs.", epochs=None, **changes)
         changes["epochs"] = None
+        if not case.limits:  # otherwise, more epochs do not help
+            yield case.train_with("Train longer, with the default number of epochs.", **changes)
     yield case.train_with("Train a wider network with the default options.", spec=case.wider(), **changes)
 
 
