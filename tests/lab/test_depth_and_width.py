@@ -7,8 +7,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from multilayer.errors import OptionError
 from multilayer.lab import tables
 from multilayer.lab.experiments.depth_and_width import GENERATED, deep_sawtooth, error, generated, shallow_wrong, width
+from multilayer.lab.running import run
 from multilayer.lab.training import Network, Task
 from multilayer.spec import Spec
 from support.experiments import tiny
@@ -72,3 +74,8 @@ def test_the_error_is_relative_to_the_standard_deviation_or_a_share_of_rows() ->
     assert error(zero, Task(x=x, y=np.array([2.0, -2.0, 2.0, -2.0]))) == 1.0
     assert error(Network.initial("1-2", "zeros"), Task(x=x, y=np.array([0, 0, 0, 1]), loss="cross_entropy")) == 1.5 / 5
     assert tables.of("diabetes").y.std() == pytest.approx(1)
+
+
+def test_one_depth_alone_is_an_error() -> None:
+    with pytest.raises(OptionError, match="give two or more depths"):
+        run("depth_and_width", depths=(3,), workers=1)

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...drawing.plots import AnyPanel, Line, Panel
+from ...errors import OptionError
 from ...spec import Spec
 from .. import tables
 from ..criteria import Criterion
@@ -57,6 +58,10 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[str]:
     """Return the tasks, and the constructed networks."""
+    if len(settings.depths) < 2 or not settings.tables:
+        raise OptionError(
+            f"give two or more depths and at least one table, got {settings.depths} and {settings.tables}"
+        )
     return (*GENERATED, *settings.tables, "constructed")
 
 
