@@ -87,7 +87,7 @@ def _constructed(k: int) -> Row:
         "folds": k,
         "deep_units": 2 * k,
         "deep_wrong": float(wrong),
-        "shallow_units": 2**k - 1,  # 2^k pieces
+        "shallow_units": 2**k - 1,  # at least: a unit has one kink
         "shallow_wrong": shallow_wrong(2**k + 1, 2 * k),
     }
 
@@ -270,7 +270,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
         Panel(
             title="units for a sawtooth with 2ᵏ pieces",
             lines=[
-                curve(own, "folds", "shallow_units", name="one hidden layer"),
+                curve(own, "folds", "shallow_units", name="one layer, at least"),
                 curve(own, "folds", "deep_units", name="k hidden layers"),
             ],
             x_label="k",
