@@ -22,9 +22,11 @@ NAMES = (
     "overfitting",
     "random_labels",
     "double_descent",
-    "layer_features",
     "overconfidence",
+    "sharp_minima",
+    "loss_landscape",
     "restarts",
+    "layer_features",
 )
 
 
