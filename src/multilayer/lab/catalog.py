@@ -27,6 +27,7 @@ NAMES = (
     "loss_landscape",
     "restarts",
     "layer_features",
+    "cost_claims",
 )
 
 
