@@ -71,4 +71,12 @@ def test_points_that_are_found_have_no_gradient() -> None:
     points = [point for point in found if point is not None]
     assert points
     for point in points:
-        assert np.linalg.norm(surface.gradient(point)) < 1e-9
+        assert np.linalg.norm(surface.gradient(point)) < 1e-12
+
+
+def test_a_saturated_output_is_not_a_critical_point() -> None:
+    surface = Surface(Network.initial(XOR_SPEC), XOR)
+    saturated = np.zeros(9)
+    saturated[-1] = 19.0
+    assert np.linalg.norm(surface.gradient(saturated)) < 1e-7
+    assert stationary(surface, saturated) is None

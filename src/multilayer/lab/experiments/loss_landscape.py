@@ -20,8 +20,9 @@
 
 Sprinkhuizen-Kuyper and Boers prove that a strictly decreasing path to error 0 begins at each finite point of the XOR
 network, so that none of its critical points with an error is a strict minimum. Training may still not end: far from the
-origin, the sigmoids are saturated and the gradient is almost 0. Critical points with a weight above 20 are left out for
-this reason. What else is left out: deep networks, and matching by activations.
+origin, the sigmoids are saturated and the gradient is almost 0. For this reason, points with a weight above 20 or an
+output within 1e-4 of 0 or 1 do not count as critical. What else is left out: deep networks, and matching by the
+activations of the units.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ BOX = 0.25
 """Half of the width of the box around a critical point that is searched for a lower loss."""
 FARTHEST = 20.0
 """Largest weight of a critical point that counts as finite."""
+SATURATED = 1e-4
+"""Distance of an output from 0 or 1 below which the gradient is small because of saturation."""
 POINTS = 21
 """Number of points of a path, and of each side of the slice."""
 
@@ -198,8 +201,10 @@ def stationary(surface: Surface, start: Floats) -> Floats | None:
     ends = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
     found = solve(surface.gradient, start, jac=surface.hessian, method="lm", max_nfev=150, **ends)
     weights = np.asarray(found.x, np.float64)
-    finite = float(np.abs(weights).max()) <= FARTHEST
-    return weights if finite and float(np.linalg.norm(surface.gradient(weights))) <= 1e-9 else None
+    if float(np.abs(weights).max()) > FARTHEST or float(np.linalg.norm(surface.gradient(weights))) > 1e-12:
+        return None
+    outputs = surface.at(weights).outputs(XOR.x)
+    return weights if bool((np.abs(outputs - 0.5) < 0.5 - SATURATED).all()) else None
 
 
 def classified(surface: Surface, weights: Floats, generator: np.random.Generator) -> str:
