@@ -38,3 +38,11 @@ def test_the_largest_rate_ends_before_the_first_failure_above_the_best_rate() ->
         for i in range(5)
     )
     assert largest_rate(rows, "sgd", "none") == pytest.approx(4.0)
+
+
+def test_an_optimizer_that_never_reaches_the_target_needs_infinitely_many_steps() -> None:
+    steps = {"sgd": 9.0, "adam": math.inf}
+    rows = Rows({"seed": 0, "optimizer": name, "remedy": "none", "rate": 1.0, "steps": n} for name, n in steps.items())
+    assert share_of_sgd(rows, "adam") == math.inf
+    assert share_of_sgd(rows, "sgd") == 1.0
+    assert share_of_sgd(Rows({**row, "steps": math.inf} for row in rows), "sgd") == math.inf

@@ -120,8 +120,9 @@ def fewest(rows: Rows, optimizer: str) -> float:
 
 
 def share_of_sgd(rows: Rows, optimizer: str) -> float:
-    """Return the steps of an optimizer relative to those of SGD, each at its best rate."""
-    return fewest(rows, optimizer) / fewest(rows, "sgd")
+    """Return the steps of an optimizer relative to those of SGD, each at its best rate. Infinity if it never ended."""
+    steps = fewest(rows, optimizer)
+    return steps / fewest(rows, "sgd") if math.isfinite(steps) else math.inf
 
 
 def largest_rate(rows: Rows, optimizer: str, remedy: str) -> float:
@@ -206,7 +207,7 @@ EXPERIMENT = Experiment(
     ),
     settings=Settings(),
     full=Settings(depth=8, width=128, steps=2000, target=0.05),
-    tiny=Settings(depth=2, width=16, rows=256, batch=64, steps=80, rates=12),
+    tiny=Settings(depth=2, width=16, rows=256, batch=64, steps=64, rates=12, target=0.5),
     seeds=10,
     full_seeds=20,
     parts=parts,
