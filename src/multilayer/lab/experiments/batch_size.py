@@ -1,23 +1,24 @@
 """Batch size: gradient noise, steps to a target, and generalization.
 
-**Noise.** At four points of a training, the gradient of each row is computed. The gradient g of a batch of B rows,
-drawn with replacement, deviates from the gradient G of all rows by
+Gradient noise. The gradient of every single row is computed at four points of one training run. G is the mean gradient
+of all rows, and g is the mean gradient of a batch of B rows, drawn with replacement. They differ by
 
     E ‖g − G‖² = tr Σ / B,    Σ = the covariance of the gradients of single rows
 
-so that the root of the mean square falls as 1/√B. The noise scale tr Σ / ‖G‖² is the batch size at which noise and
-gradient are equally large (McCandlish et al. 2018). Its geometric mean over the four points is used.
+so the root mean square of ‖g − G‖ falls as 1/√B. The noise scale tr Σ / ‖G‖² is the batch size at which noise and
+gradient are equally large (McCandlish et al. 2018). The result is its geometric mean over the four points.
 
-**Steps.** Plain SGD trains with each batch size at each learning rate of a grid with a factor of 2. The steps are those
-of the best rate until the loss of all training rows is below the target. The loss is computed after 2, 2.3, 2.6, …
-steps, with a factor of 1.15. The form S(B) = S_min (1 + B_c/B) is fitted to the logarithms of the steps. B_c is the
-critical batch size: below it, a doubled batch saves almost half of the steps.
+Steps. Plain SGD trains the same network with each batch size and each learning rate. Each learning rate is twice the
+one before. The steps of a run are counted until the loss of all training rows is below a target. For each batch size,
+the learning rate with the fewest steps is used. The loss is computed after 2, 2.3, 2.6, … steps, always with a factor
+of 1.15. The formula S(B) = S_min (1 + B_c/B) is then fitted to the logarithms of the steps. B_c is the critical batch
+size: well below it, a batch of twice the size needs about half of the steps.
 
-**Generalization.** Adam trains a larger network on few rows with a small batch, with a large batch for equally many
-epochs, and with a large batch for equally many steps. The learning rate is the same, and all runs fit their training
-rows. The test error is that of the last step, and the mean over `repeats` divisions of the table.
+Generalization. Adam trains a larger network on few rows in three ways: with a small batch, with a large batch for the
+same number of epochs, and with a large batch for the same number of steps. All three use the same learning rate and fit
+their training rows. The test error is that after the last step, averaged over `repeats` random divisions of the table.
 
-Small batches are slower per row on real machines, which this experiment does not measure.
+On real machines, a step with a small batch takes more time per row. This experiment does not measure time.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from ..tables import class_count, classification, divided
 from ..training import Floats, Network, Task, Training, train
 
 POINTS = (0.0, 0.25, 0.5, 1.0)
-"""Points of a training at which the noise is measured: shares of the steps to the target."""
+"""Points of the training run at which the noise is measured, as shares of the steps to the target."""
 FACTOR = 1.15
-"""Factor between the numbers of steps at which the training loss is computed."""
+"""Factor between two numbers of steps at which the training loss is computed."""
 REGIMES = ("small batch", "large, equal epochs", "large, equal steps")
 
 
@@ -50,12 +51,12 @@ class Settings:
     width: int = 32
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
     exponents: tuple[int, ...] = (-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2)
-    """The learning rates are 2 to these powers."""
+    """Exponents of the learning rates, which are powers of 2."""
     rows_seen: int = 32768
-    """Number of rows after which a run ends, in all epochs together. A run has at least 300 steps."""
+    """Number of rows that a run uses, over all epochs. A run has at least 300 steps."""
     target: float = 0.1
     draws: int = 64
-    """Number of batches for the deviation of the gradient."""
+    """Number of random batches for the deviation of the gradient."""
     few: int = 400
     """Training rows for the measurement of generalization."""
     small: int = 8
@@ -213,9 +214,10 @@ def summary(rows: Rows) -> str:
     errors = [f"{100 * rows.where(regime=regime).mean('test_error'):.1f} %" for regime in REGIMES]
     return (
         f"The noise of the gradient falls as B^{noise_slope(rows):.2f}. A doubled batch divides the steps by "
-        f"{for_small(rows):.2f} for the smallest batches and by {for_large(rows):.2f} for the largest; the critical "
-        f"batch size is {critical(rows)[1]:.0f}, the noise scale {scale(rows):.0f}. Test error: {errors[0]} with a "
-        f"small batch, {errors[1]} with a large one for equal epochs, {errors[2]} for equal steps."
+        f"{for_small(rows):.2f} for the smallest batches and by {for_large(rows):.2f} for the largest. The critical "
+        f"batch size is {critical(rows)[1]:.0f}, and the noise scale is {scale(rows):.0f}. The test error is "
+        f"{errors[0]} with a small batch, {errors[1]} with a large batch for equal epochs, and {errors[2]} for equal "
+        "steps."
     )
 
 
@@ -234,7 +236,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
                 Line(name="1/√B", x=batches, y=[first / math.sqrt(b / batches[0]) for b in batches], dashed=True),
             ],
             x_label="batch size",
-            y_label="relative to the gradient",
+            y_label="‖g − G‖ / ‖G‖",
             log_x=True,
             log_y=True,
         ),
@@ -275,9 +277,9 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
 EXPERIMENT = Experiment(
     name="batch_size",
     title="Batch size",
-    claim="The noise of the gradient of a batch of B rows falls as 1/√B. Up to the noise scale, a doubled batch halves "
-    "the steps to a loss, and beyond it the gain becomes small. Large batches generalize worse after equally many "
-    "epochs, and as well after equally many steps.",
+    claim="The noise of the gradient of a batch of B rows falls as 1/√B. Up to the noise scale, doubling the batch "
+    "halves the steps to a given loss. Beyond it, the gain is small. Large batches generalize worse than small ones "
+    "after equally many epochs, and equally well after equally many steps.",
     sources=(
         "McCandlish et al. 2018, An empirical model of large-batch training",
         "Shallue et al. 2019, Measuring the effects of data parallelism on neural network training",
@@ -304,7 +306,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="The exponent of the noise differs from −1/2 by at most 0.05.",
+            statement="The exponent of B in the gradient noise differs from −1/2 by at most 0.05.",
             value=lambda rows: abs(noise_slope(rows) + 0.5),
             at_most=0.05,
         ),
@@ -319,7 +321,9 @@ EXPERIMENT = Experiment(
             at_most=1.2,
         ),
         Criterion(
-            statement="Critical batch size and noise scale differ by at most a factor of 10.", value=apart, at_most=10.0
+            statement="The critical batch size and the noise scale differ by at most a factor of 10.",
+            value=apart,
+            at_most=10.0,
         ),
         Criterion(
             statement="After equally many epochs, the test error of the large batch is higher.",
@@ -327,7 +331,8 @@ EXPERIMENT = Experiment(
             at_least=0.0,
         ),
         Criterion(
-            statement="After equally many steps, the test error of the large batch is at most 0.5 points higher.",
+            statement="After equally many steps, the test error of the large batch is at most 0.5 percentage points "
+            "higher.",
             value=lambda rows: loss_of_large(rows, REGIMES[2]),
             at_most=0.005,
         ),

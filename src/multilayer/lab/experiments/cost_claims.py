@@ -1,23 +1,24 @@
 """Cost claims, measured on this machine.
 
-All times are of one thread, in float32, with batches of 64 rows. Variants are run alternately, many times each, and the
-smallest processor time of each variant counts, since other work on the machine can only add to it. Before each timed
-call there is one that is not timed, so that every variant finds its own data in the cache. A seed is a repetition.
+All times are processor times of one thread, in float32, with batches of 64 rows. The variants run alternately, many
+times each. Only the smallest time of each variant is used, because other work on the machine can only increase a time.
+Before each timed call, the same call runs once without timing, so that the data of every variant are in the cache.
+A seed is a repetition of the whole measurement.
 
-Training steps. The fused engine trains a network with three hidden layers of equal width. One thing at a time is
-changed, and the time of a step is divided by that of the network with ReLU, with Adam and without regularization: GELU
-instead of ReLU, dropout with p = 0.1 after each hidden layer, an L2 penalty. The forward pass alone is timed as well.
-With 2 FLOPs per weight and row forward and 4 backward, a step should take three times as long as a forward pass. The
-update of Adam is in the step as well.
+Training steps. The fused engine trains a network with three hidden layers of equal width. The plain step uses ReLU and
+Adam without regularization. One thing is changed at a time: GELU instead of ReLU, dropout with p = 0.1 after each
+hidden layer, or an L2 penalty. The time of the changed step is divided by the time of the plain step. The forward pass
+is also timed alone. It needs 2 FLOPs per weight and row, and the backward pass needs 4, so a step should take three
+times as long as a forward pass. The time of a step includes the update of Adam.
 
-Linear and activation. Four layers relu(W x + b) are computed in one call of the fused engine, and with separate calls
-of numpy: product, sum with the bias in place, maximum in place. The speedup contains all differences between the two:
-the kernels of the products, the calls, and the memory traffic that fusion avoids. To separate them, the products alone
-are timed with numpy. Separate calls divided by products alone is the largest speedup that fusion could give with
-numpy's products.
+Fused layers. Four layers relu(W x + b) are computed in two ways: in one call of the fused engine, and with separate
+calls of numpy (product, addition of the bias in place, maximum in place). The speedup contains every difference between
+the two: the speed of the matrix products, the number of calls, and the memory traffic that fusion avoids. The matrix
+products alone are therefore timed with numpy as well. The time of separate calls divided by the time of the products
+alone is the largest speedup that fusion could reach with numpy's products.
 
-The books state these numbers for graphics processors and transformers. They are tested here where users of this package
-are: on a processor, at widths of tables.
+The published numbers are for graphics processors and transformers. Here they are tested on the hardware and sizes that
+users of this package have: a processor, and widths that are common for tables.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from ..experiment import Experiment, Published
 from ..rows import Row, Rows
 
 WORK = 1e8
-"""FLOPs of one timed call, about: several steps of a small network, or one of a large network."""
+"""Approximate FLOPs of one timed call: several steps of a small network, or one step of a large network."""
 BOOK = "784-256-128-10"
-"""The network whose FLOPs the books count."""
+"""The network whose FLOPs per parameter are compared with the published number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ def measure(settings: Settings, part: tuple[str, int], seed: int) -> Iterator[Ro
 
 
 def step_ratios(settings: Settings, width: int, seed: int) -> dict[str, float]:
-    """Return the times of changed training steps, divided by that of the plain step."""
+    """Return the time of each changed training step, divided by the time of the plain step."""
     plain = network(width, "relu")
     engines = {
         "plain": engine(plain, settings.rows, seed),
@@ -153,7 +154,7 @@ def engine(spec: str, rows: int, seed: int, *, l2: float = 0.0) -> Engine:
 
 
 def run(own: Engine, rows: int, steps: int) -> None:
-    """Run training steps with a rate so small that the values stay as they are."""
+    """Run training steps with a learning rate so small that the parameters hardly change."""
     order = Order(epoch=0, rows=np.tile(np.arange(rows), steps), batch=rows)
     own.run(order, rate=np.full(steps, 1e-9), decay=np.zeros(steps), dropout=np.ones(steps))
 
@@ -197,9 +198,9 @@ def summary(rows: Rows) -> str:
         mean_ratio(rows, name) for name in ("step / forward", "separate / fused", "separate / products")
     )
     return (
-        f"Over the widths, a training step changes by {extra}, and takes {forward:.1f} times as long as a forward "
-        f"pass. Fused layers are {fused:.1f} times as fast as separate calls of numpy; without bias and activation, "
-        f"numpy would be {products:.2f} times as fast."
+        f"Averaged over the widths, the time of a training step changes by {extra}. A step takes {forward:.1f} times "
+        f"as long as a forward pass. Fused layers are {fused:.1f} times as fast as separate calls of numpy. Without "
+        f"bias and activation, numpy would be {products:.2f} times as fast as with them."
     )
 
 
@@ -234,7 +235,7 @@ EXPERIMENT = Experiment(
     name="cost_claims",
     title="Cost claims",
     claim="A linear layer fused with its activation is 1.3 to 1.5 times as fast as separate calls. GELU instead of "
-    "ReLU costs 1 to 2 % of the training time, dropout 4 to 5 %, and L2 regularization nothing. A training step needs "
+    "ReLU adds 1 to 2 % to the training time, dropout 4 to 5 %, and L2 regularization nothing. A training step needs "
     "6 FLOPs per parameter and row: 2 in the forward pass and 4 in the backward pass.",
     sources=(
         "Goodfellow, Bengio and Courville 2016, Deep Learning, chapter 6",
@@ -269,7 +270,7 @@ EXPERIMENT = Experiment(
             at_most=0.01,
         ),
         Criterion(
-            statement="A training step takes 3 times as long as a forward pass, to within 0.5.",
+            statement="Training step / forward pass: the ratio of times differs from 3 by at most 0.5.",
             value=lambda rows: abs(mean_ratio(rows, "step / forward") - 3),
             at_most=0.5,
         ),
@@ -280,9 +281,9 @@ EXPERIMENT = Experiment(
     published=(
         Published(
             what=f"FLOPs of forward and backward pass per parameter and row of {BOOK}",
-            theirs="6, with a gradient with respect to the inputs of the network, which training does not need",
+            theirs="6, including the gradient with respect to the network's inputs, which training does not need",
             source="Kaplan et al. 2020, section 2.1: 2 forward and twice as many backward",
-            ours=lambda rows: f"{flops_per_parameter(BOOK):.2f}, counted",
+            ours=lambda rows: f"{flops_per_parameter(BOOK):.2f} (counted, not timed)",
         ),
     ),
 )

@@ -1,20 +1,22 @@
 """Dead units by learning rate.
 
-A ReLU unit passes no gradient where z ≤ 0. If z ≤ 0 on every row, no gradient reaches its weights, and it stays as it
-is until other layers change its inputs. A step that is too long moves many units there at once, because one step
-changes z = w · x + b in the same direction on all rows whose inputs are positive, as those of a hidden layer are.
+A ReLU unit passes no gradient where its value z before the activation is 0 or less. If z ≤ 0 on every row, no gradient
+reaches its weights. The unit is then dead, unless other layers change its inputs. A step that is too long can make many
+units of a hidden layer dead at once. The reason is that the inputs of the layer are outputs of ReLU, so they are not
+negative, and one step can change z = w · x + b in the same direction on all rows.
 
-Networks with several hidden layers are trained with Adam on a table with classes, on all its rows, for a fixed number
-of steps, once per learning rate and activation from the same random numbers. On all rows,
+Networks with several hidden layers are trained with Adam on a table with classes. Each step uses all rows, and the
+number of steps is fixed. There is one run per learning rate and activation, and all runs use the same random numbers.
+The state of a unit is determined on all rows:
 
-    dead     f′(z) is exactly 0 on every row, which only functions such as ReLU can do for good
-    died     dead after training, and not dead before: deep layers have a few units that are dead at initialization
-    flat     |f′(z)| ≤ 0.001 on every row: a unit that hardly learns, whatever its activation
+    dead     f′(z) is exactly 0 on every row. Only functions such as ReLU have regions where this is possible.
+    died     dead after training, but not before: in deep layers, a few units are dead at initialization
+    flat     |f′(z)| ≤ 0.001 on every row: the unit learns very slowly, whatever its activation is
 
-Learning rates "still train" if the training error is within ten percentage points of that of the best rate. The
-criteria look at the largest such rate of the ReLU network: it is large, but a user would not see from the error alone
-that something is wrong. Leaky ReLU has the slope 0.01 below 0, so it is never flat by this definition. GELU can be
-flat: its slope falls below 0.001 at z ≈ −3.9.
+A learning rate "still trains" if its training error is within ten percentage points of the lowest training error. The
+criteria use the largest such rate of the ReLU network. At this rate, the training error alone does not show that units
+died. Leaky ReLU has the slope 0.01 below 0, so its units are never flat by this definition. GELU units can be flat: the
+slope of GELU falls below 0.001 in size at z ≈ −3.9.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from ..training import Training, train
 FLAT = 1e-3
 """Largest slope of a flat unit."""
 LOSS_OF_ERROR = 0.1
-"""A rate still trains if its error is at most this much above the lowest error."""
+"""A learning rate still trains if its training error is at most this much above the lowest one."""
 DEFAULT_RATE = 0.001
 """The default learning rate of Adam in PyTorch."""
 
@@ -129,7 +131,8 @@ def summary(rows: Rows) -> str:
     default = after(rows, "relu", DEFAULT_RATE, "died")
     return (
         f"At the largest rate that still trains ({min(rates):g} to {max(rates):g}), {died:.0%} of the ReLU units died, "
-        f"and {flat_gelu:.0%} of the GELU units are flat. At the default rate of {DEFAULT_RATE:g}, {default:.1%} died."
+        f"and {flat_gelu:.0%} of the GELU units are flat. At the default rate of {DEFAULT_RATE:g}, {default:.1%} of "
+        "the ReLU units died."
     )
 
 
@@ -178,8 +181,8 @@ def at_large_rate(activation: str, what: str) -> Any:
 EXPERIMENT = Experiment(
     name="dead_units",
     title="Dead units",
-    claim="With a learning rate that is too large, 10 to 40 % of the ReLU units die during training and never learn "
-    "again. A smaller learning rate avoids this, and so do leaky ReLU and GELU.",
+    claim="If the learning rate is too large, 10 to 40 % of the ReLU units die during training and never learn again. "
+    "A smaller learning rate, leaky ReLU or GELU avoids this.",
     sources=(
         "Karpathy 2015, CS231n: Convolutional Neural Networks for Visual Recognition, Neural Networks Part 1",
         "Maas, Hannun and Ng 2013, Rectifier Nonlinearities Improve Neural Network Acoustic Models",
@@ -209,12 +212,12 @@ EXPERIMENT = Experiment(
             at_most=0.01,
         ),
         Criterion(
-            statement="At the largest rate, at most 1 % of the units of leaky ReLU are flat.",
+            statement="At the largest rate that still trains, at most 1 % of the leaky ReLU units are flat.",
             value=at_large_rate("leaky_relu", "flat"),
             at_most=0.01,
         ),
         Criterion(
-            statement="At the largest rate, at most 1 % of the units of GELU are flat.",
+            statement="At the largest rate that still trains, at most 1 % of the GELU units are flat.",
             value=at_large_rate("gelu", "flat"),
             at_most=0.01,
         ),
@@ -223,7 +226,7 @@ EXPERIMENT = Experiment(
     panels=panels,
     published=(
         Published(
-            what="Share of ReLU units that never activate, if the learning rate is too high",
+            what="Share of ReLU units that are inactive on all rows if the learning rate is too high",
             theirs="as much as 40 %",
             source="Karpathy 2015, CS231n, Neural Networks Part 1, section Commonly used activation functions",
             ours=lambda rows: ", ".join(

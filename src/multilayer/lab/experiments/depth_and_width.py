@@ -1,23 +1,24 @@
 """Depth against width at equal numbers of parameters.
 
-The sawtooth of Telgarsky: the tent g(x) = 2 relu(x) − 4 relu(x − 1/2) maps [0, 1] to itself. Applied k times, it has
-2^k linear pieces, which a network of k hidden layers with 2 units each has exactly. It separates the 2^k + 1 points
-i/2^k whose labels alternate. One hidden layer of N ReLU units has at most N + 1 pieces, its output crosses the
-threshold at most once per piece, and so it has at least (n − N − 2)/2 of n alternating points wrong. With 2k units, it
-has as many parameters as the deep network, 6k + 1.
+Constructed networks. The tent function g(x) = 2 relu(x) − 4 relu(x − 1/2) maps [0, 1] to itself. Applied k times, it is
+a sawtooth with 2^k linear pieces (Telgarsky 2015). A network with k hidden layers of 2 units computes it exactly. It
+classifies the 2^k + 1 points i/2^k correctly, whose labels alternate between 0 and 1. One hidden layer of N ReLU units
+has at most N + 1 linear pieces, and each piece crosses the threshold at most once. Of n alternating points, it
+therefore gets at least (n − N − 2)/2 wrong. With 2k units, it has as many parameters as the deep network: 6k + 1.
 
-Trained networks: for each task, networks with 1, 2, … hidden ReLU layers get the largest width within the same number
-of parameters. Each is trained with AdamW and several learning rates. The rate, the number of steps and the number of
-layers of the deep network are those with the lowest error on validation rows. The test error is the root mean square
-divided by the standard deviation of the target, or the share of rows whose class is wrong.
+Trained networks. Each task is learned by networks with 1, 2, … hidden ReLU layers. For each depth, the width is the
+largest that stays within the same number of parameters. AdamW trains each network with several learning rates. The
+learning rate and the number of steps are those with the lowest error on validation rows. The validation rows also
+select the number of layers of the deep network. The test error is the root mean square error divided by the standard
+deviation of the target. For classes, it is the share of misclassified rows.
 
     composition   8 inputs; a binary tree of sin(w₁a + w₂b + φ) with random weights
-    waves         8 inputs; a sum of cos(w·x + φ), for which one hidden layer is the natural network
-    sawtooth      1 input; the tent applied 4 times
+    waves         8 inputs; a sum of cos(w·x + φ), a form that suits one hidden layer
+    sawtooth      1 input; the tent function applied 4 times
     parity        10 bits; all rows are used for training, validation and test
-    real tables   two thirds of the rows for training and validation
+    real tables   two thirds of the rows for training and validation, one third for the test
 
-Left out: normalization and residual connections, which help networks deeper than those here.
+The networks have no normalization and no residual connections. These help networks that are deeper than those here.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ GENERATED = ("composition", "waves", "sawtooth", "parity")
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     folds: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
-    """Numbers of layers of the sawtooth."""
+    """Numbers k of hidden layers of the constructed networks."""
     depths: tuple[int, ...] = (1, 2, 3, 4, 6)
     parameters: int = 2000
     tables: tuple[str, ...] = ("digits", "breast_cancer", "diabetes")
@@ -244,7 +245,7 @@ def _deepest(rows: Rows) -> Rows:
 
 def _alternating(row: Row) -> str:
     return (
-        f"k = {row['folds']}: {row['shallow_wrong']:.2f} or more with one hidden layer of {row['deep_units']} units, "
+        f"k = {row['folds']}: {row['shallow_wrong']:.2f} or more with one hidden layer of {row['deep_units']} units; "
         f"{row['deep_wrong']:.2f} with 2 units in each of {row['folds']} hidden layers"
     )
 
@@ -253,9 +254,10 @@ def summary(rows: Rows) -> str:
     last = _deepest(rows)[0]
     changes = ", ".join(f"{ratio(rows, name):.2f} for {name}" for name in GENERATED)
     return (
-        f"{last['deep_units']} units in {last['folds']} layers make {last['shallow_units'] + 1} linear pieces, for "
-        f"which one hidden layer needs {last['shallow_units']} units. With more hidden layers than one and as many "
-        f"parameters, the test error is multiplied by {changes}, and by {real_ratio(rows):.2f} on real tables."
+        f"{last['deep_units']} units in {last['folds']} layers compute {last['shallow_units'] + 1} linear pieces. One "
+        f"hidden layer needs at least {last['shallow_units']} units for them. With equal numbers of parameters, the "
+        f"test error of deep networks divided by that of one hidden layer is {changes}, and {real_ratio(rows):.2f} "
+        "for real tables."
     )
 
 
@@ -283,7 +285,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
                 curve(own, "folds", "deep_wrong", name="k hidden layers"),
             ],
             x_label="k",
-            y_label="smallest share wrong",
+            y_label="share of points wrong",
             limits=(-0.03, 0.53),
         ),
         Panel(
@@ -306,9 +308,9 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
 EXPERIMENT = Experiment(
     name="depth_and_width",
     title="Depth against width",
-    claim="Depth lets a network compose features: some functions need exponentially many units in one hidden layer, "
-    "but few in many layers. With the same number of parameters, deep narrow networks generalize much better than "
-    "shallow wide ones.",
+    claim="Deep networks build complex features from simple ones. Some functions need exponentially many units in one "
+    "hidden layer, but few units in many layers. With the same number of parameters, deep narrow networks generalize "
+    "much better than shallow wide ones.",
     sources=(
         "Telgarsky 2015, Representation benefits of deep feedforward networks",
         "Telgarsky 2016, Benefits of depth in neural networks",
@@ -326,22 +328,22 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="k hidden layers of 2 units have no alternating point wrong, for each k.",
+            statement="Networks with k hidden layers of 2 units get no alternating point wrong, for every k.",
             value=lambda rows: max(rows.where(task="constructed").values("deep_wrong")),
             at_most=0.0,
         ),
         Criterion(
-            statement="One hidden layer with as many parameters has 1/6 of the points wrong or more (largest k).",
+            statement="One hidden layer with as many parameters gets at least 1/6 of the points wrong (largest k).",
             value=lambda rows: _deepest(rows).mean("shallow_wrong"),
             at_least=1 / 6,
         ),
         Criterion(
-            statement="For a composition, deep networks have half of the test error of one hidden layer, or less.",
+            statement="Composition: the test error of deep networks is at most 0.5 times that of one hidden layer.",
             value=lambda rows: ratio(rows, "composition"),
             at_most=0.5,
         ),
         Criterion(
-            statement="For real tables, deep networks have 80 % of the test error of one hidden layer, or less.",
+            statement="Real tables: the test error of deep networks is at most 0.8 times that of one hidden layer.",
             value=real_ratio,
             at_most=0.8,
         ),
@@ -350,8 +352,8 @@ EXPERIMENT = Experiment(
     panels=panels,
     published=(
         Published(
-            what="Share of 2^k alternating points that l layers of width 2^((k−3)/l − 1) or less have wrong",
-            theirs="1/6 or more; a deep network with 2 units in each of 2k layers has none wrong",
+            what="Share of 2^k alternating points that l layers of width 2^((k−3)/l − 1) or less get wrong",
+            theirs="1/6 or more; a deep network with 2 units in each of 2k layers gets none wrong",
             source="Telgarsky 2015, theorem 1.1",
             ours=lambda rows: _alternating(_deepest(rows)[0]),
         ),

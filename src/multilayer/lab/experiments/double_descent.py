@@ -1,27 +1,29 @@
-"""Double descent: the test error by model size has a peak where the model can just fit every training row.
+"""Double descent: the test error peaks at the model size that is just large enough to fit every training row.
 
-Three models get n training rows with noise in their targets. The target of a new row has no noise, so a perfect model
-has the error 0. The error is the mean squared one.
+Three kinds of models are trained on n rows with noise in their targets. The targets of the test rows have no noise, so
+a perfect model has the error 0. All errors are mean squared errors.
 
-    weak features     linear regression on p of D normal features, y = xᵀβ + noise. With more features than rows,
-                      least squares has many solutions, and the one of smallest norm is taken. The expected error is
-                      known exactly (Belkin et al. 2020), for n rows and noise of variance σ²:
+    weak features     Linear regression on p of D normal features, y = xᵀβ + noise. With more features than rows, least
+                      squares has many solutions, and the one with the smallest norm is used. For n rows and noise of
+                      variance σ², the expected error is known exactly (Belkin, Hsu and Xu 2020):
                           p ≤ n − 2    (‖β∉‖² + σ²)(1 + p/(n − p − 1)) − σ²
                           p ≥ n + 2    ‖β∈‖² (1 − n/p) + (‖β∉‖² + σ²)(1 + n/(p − n − 1)) − σ²
-                      β∈ and β∉ are the coefficients of the features that are used and of the others.
-    random features   N hidden ReLU units with random weights that are not trained. Only the output weights are, by
-                      least squares of smallest norm. The threshold is N = n.
-    network           one hidden ReLU layer, all weights trained by Adam with all rows in each step. Parameters are
-                      counted against the numbers to fit, which are rows × outputs. The outputs are one here.
+                      β∈ holds the coefficients of the p features that are used, and β∉ those of the others.
+    random features   One hidden layer of N ReLU units with random weights that are not trained. Only the output weights
+                      are fitted, by least squares with the smallest norm. From N = n on, every row can be fitted.
+    network           One hidden ReLU layer. Adam trains all weights, with all rows in each step. The number of
+                      parameters is divided by the number of values to fit, which is rows × outputs. There is one
+                      output here, so this is the number of parameters per row.
 
-Random features and networks are trained on several training sets of a seed, each with other initial weights. With f the
-mean prediction over them, the mean error is the sum of two parts:
+For each seed, random features and networks are trained on several training sets, each with other initial weights. f is
+the mean prediction of these models. The mean error is the sum of two parts:
 
-    bias²       mean over test rows of (f − true value)², less the part that stems from the number of training sets
-    variance    mean over test rows of the variance of the predictions
+    bias²       mean over the test rows of (f − true value)², corrected for the finite number of training sets
+    variance    mean over the test rows of the variance of the predictions
 
-For the double descent by epochs, the error of the networks is also measured on the way. What is left out: models with
-several hidden layers, classification, and early stopping or weight decay, which lower the peak.
+The error of the networks is also measured during training, because the double descent can appear over epochs too. The
+experiment leaves out networks with several hidden layers, classification, early stopping and weight decay. Early
+stopping and weight decay lower the peak.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Settings:
     noise: float = 0.3
     """Standard deviation of the noise in the targets of the training rows."""
     ratios: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0)
-    """Weak and random features per row."""
+    """Numbers of weak and of random features per row."""
     widths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 48, 100, 200)
     steps: int = 10000
     learning_rate: float = 0.02
@@ -60,7 +62,7 @@ class Settings:
 
 
 def parts(settings: Settings) -> Sequence[tuple[str, int]]:
-    """Return the model of each piece of work, and its width."""
+    """Return each model with its width. The width is 0 for models without one."""
     return [("weak", 0), ("random", 0), *(("network", width) for width in settings.widths)]
 
 
@@ -195,12 +197,12 @@ class Descent:
 
     @property
     def peak_at(self) -> float:
-        """Parameters per number to fit at the peak."""
+        """Parameters per value to fit at the peak."""
         return float(self.ratios[self.top])
 
     @property
     def off(self) -> float:
-        """The factor between the place of the peak and the threshold."""
+        """Factor between the model size at the peak and one parameter per value, at least 1."""
         return math.exp(abs(math.log(self.peak_at)))
 
     @property
@@ -232,9 +234,9 @@ def summary(rows: Rows) -> str:
     random, network = Descent(rows, "random"), Descent(rows, "network")
     return (
         f"The test error of random features peaks at {random.peak_at:.2g} features per row, at {random.rise:.0f} times "
-        f"its first minimum; that of trained networks at {network.peak_at:.2g} parameters per row, at "
-        f"{network.rise:.0f} times. Beyond the peak, the smallest error is {random.gain:.2f} times the first minimum "
-        f"for random features and {network.gain:.2f} times for networks."
+        f"its first minimum. The test error of trained networks peaks at {network.peak_at:.2g} parameters per row, at "
+        f"{network.rise:.0f} times its first minimum. Beyond the peak, the smallest error is {random.gain:.2f} times "
+        f"the first minimum for random features, and {network.gain:.2f} times for networks."
     )
 
 
@@ -299,12 +301,12 @@ def _map(rows: Rows) -> Map:
     ends = (math.log10(steps[0]), math.log10(steps[-1]))
     threshold = float(np.interp(0, np.log(ratios), np.arange(1, len(ratios) + 1)))
     return Map(
-        title="networks: test error on the way",
+        title="networks: test error during training",
         values=np.array([[cells[at, width] for width in widths] for at in steps]),
         x=(1, len(widths)),
         y=ends,
-        x_label=f"networks of {widths[0]} to {widths[-1]} units, in this order",
-        y_label="log10 of steps",
+        x_label=f"networks, from {widths[0]} to {widths[-1]} units",
+        y_label="log₁₀ of the steps",
         label="error",
         log=True,
         points=[("threshold", threshold, ends[0])],
@@ -315,9 +317,9 @@ def _map(rows: Rows) -> Map:
 EXPERIMENT = Experiment(
     name="double_descent",
     title="Double descent",
-    claim="The test error falls, rises to a peak where the model can just fit every training row (as many parameters "
-    "as numbers to fit), and falls again as the model grows further, below its first minimum. The same happens over "
-    "epochs.",
+    claim="As the model grows, the test error first falls, then rises to a peak, and then falls again below its first "
+    "minimum. The peak is where the model can just fit every training row: it has as many parameters as there are "
+    "values to fit. The same happens over the epochs of one training run.",
     sources=(
         "Belkin, Hsu, Ma and Mandal 2019, Reconciling modern machine-learning practice and the classical bias-variance "
         "trade-off",
@@ -335,12 +337,12 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="The error of random features peaks within a factor of 1.25 of one feature per row.",
+            statement="The peak of random features differs from one feature per row by at most a factor of 1.25.",
             value=lambda rows: Descent(rows, "random").off,
             at_most=1.25,
         ),
         Criterion(
-            statement="The error of trained networks peaks within a factor of 2 of one parameter per row.",
+            statement="The peak of trained networks differs from one parameter per row by at most a factor of 2.",
             value=lambda rows: Descent(rows, "network").off,
             at_most=2.0,
         ),
@@ -350,22 +352,22 @@ EXPERIMENT = Experiment(
             at_least=3.0,
         ),
         Criterion(
-            statement="The error of the widest network is at most half of that at the peak.",
+            statement="The error of the widest network is at most half of the error at the peak.",
             value=lambda rows: Descent(rows, "network").fall,
             at_most=0.5,
         ),
         Criterion(
-            statement="Random features: the error beyond the peak falls below the first minimum (ratio 1 or less).",
+            statement="Random features: the ratio smallest error beyond the peak / first minimum is at most 1.",
             value=lambda rows: Descent(rows, "random").gain,
             at_most=1.0,
         ),
         Criterion(
-            statement="Trained networks: the error beyond the peak falls below the first minimum (ratio 1 or less).",
+            statement="Trained networks: the ratio smallest error beyond the peak / first minimum is at most 1.",
             value=lambda rows: Descent(rows, "network").gain,
             at_most=1.0,
         ),
         Criterion(
-            statement="In the training of the widest network, the error falls by 10 % or more after its peak.",
+            statement="During training of the widest network, the test error falls by at least 10 % after its peak.",
             value=_late,
             at_most=0.9,
         ),
