@@ -1,20 +1,21 @@
 """What the units of each layer respond to.
 
-A network with several hidden ReLU layers learns to classify images. On test rows, each hidden layer is measured, and
+A network with several hidden ReLU layers learns to classify images. Each hidden layer is measured on test rows, and
 compared with the same layer before training:
 
-    preferred image     the change of an image, of a given size, that excites a unit most: u = argmax z(u ⊙ s) with
-                        |u| = 1 and s the standard deviation of each pixel. It is found by steps along the gradient from
-                        a random image. For the first layer it is W ⊙ s, up to its length.
-    smoothness          correlation of neighboring pixels of the preferred images; 0 for independent weights
-    extent              root mean square distance of the energy u² from its center, relative to that of the energy of a
-                        random u. Small: the unit looks at one place. 1: it looks at the whole image.
-    class selectivity   share of the variance of a unit's output that lies between the classes (η²); mean over the units
-    linear probe        accuracy of a softmax classifier that is trained on the outputs of the layer, and changes
-                        nothing in the network (Alain and Bengio 2016). Layer 0 stands for the pixels.
+    preferred image     the change of the mean image, of a fixed size, that gives a unit its largest value z before the
+                        activation: u = argmax z(u ⊙ s) with |u| = 1, where s is the standard deviation of each
+                        pixel. Gradient ascent from a random image finds it. In the first layer, it is W ⊙ s, scaled.
+    smoothness          correlation of neighboring pixels of the preferred images. It is 0 for independent weights.
+    extent              size of the region that a unit responds to: root mean square distance of u² from its center,
+                        divided by that of an even image. Small: the unit responds to one place. 1: to the whole image.
+    class selectivity   share of the variance of a unit's output that lies between the classes (η²), averaged over the
+                        units. 1: the output depends on the class only.
+    linear probe        test accuracy of a softmax classifier that is trained on the outputs of the layer. The network
+                        does not change (Alain and Bengio 2016). Layer 0 is the pixels.
 
-A network of linear layers sees all pixels at once. What is left out: convolutions, whose first layer is local by design
-and with which most pictures of edges and parts were made.
+Every unit of the first layer is connected to all pixels. The experiment leaves out convolutional networks. Their first
+layer sees small regions by design, and most published pictures of edges and parts show such networks.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def selectivity(outputs: Floats, y: Floats) -> float:
 
 
 def preferred(network: Network, layer: int, scale: Floats, steps: int, seed: int) -> Floats:
-    """Return u for each unit of a hidden layer (units, pixels), with |u| = 1 and images u ⊙ scale of usual length."""
+    """Return u with |u| = 1 for each unit of a hidden layer (units, pixels). Images are √pixels · u ⊙ scale."""
     weights = [network.tensors[f"linear{i}.weight"] for i in range(1, layer + 1)]
     biases = [network.tensors[f"linear{i}.bias"] for i in range(1, layer + 1)]
     units, length = len(weights[-1]), np.sqrt(len(scale))
@@ -149,7 +150,7 @@ def smoothness(images: Floats, size: tuple[int, int]) -> float:
 
 
 def extent(images: Floats, size: tuple[int, int]) -> float:
-    """Return the mean distance of the energy from its center, relative to that of an even energy."""
+    """Return the mean distance of u² from its center, divided by the distance for an even image."""
     places = np.stack(np.meshgrid(*map(np.arange, size), indexing="ij"), axis=-1).reshape(-1, 2).astype(float)
 
     def spread(energy: Floats) -> Floats:
@@ -187,10 +188,11 @@ def summary(rows: Rows) -> str:
         f"{value(rows, 'probe', layer):.1%}" for layer in sorted(rows.where(net="trained").distinct("layer"))
     )
     return (
-        f"Linear probes of the pixels and of each layer have {probes} of the test rows right. Class selectivity grows "
-        f"from {value(rows, 'selectivity', 1):.2f} in the first layer to {value(rows, 'selectivity', -1):.2f} in the "
-        f"last one. The preferred images of the first layer have a smoothness of {value(rows, 'smoothness', 1):.2f}, "
-        f"and an extent of {value(rows, 'extent', 1):.2f}; those of the last layer {value(rows, 'extent', -1):.2f}."
+        f"Linear probes of the pixels and of each hidden layer classify {probes} of the test rows correctly. Class "
+        f"selectivity is {value(rows, 'selectivity', 1):.2f} in the first layer and "
+        f"{value(rows, 'selectivity', -1):.2f} in the last one. The preferred images of the first layer have a "
+        f"smoothness of {value(rows, 'smoothness', 1):.2f} and an extent of {value(rows, 'extent', 1):.2f}. In the "
+        f"last layer, the extent is {value(rows, 'extent', -1):.2f}."
     )
 
 
@@ -235,8 +237,8 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
 EXPERIMENT = Experiment(
     name="layer_features",
     title="What each layer responds to",
-    claim="The first layer responds to local edges and strokes, later layers to larger parts, and the last one to "
-    "whole classes. From layer to layer, the classes become easier to separate linearly.",
+    claim="The first layer responds to local edges and strokes, later layers respond to larger parts, and the last "
+    "layer responds to whole classes. From layer to layer, the classes become easier to separate linearly.",
     sources=(
         "Zeiler and Fergus 2014, Visualizing and understanding convolutional networks",
         "Erhan, Bengio, Courville and Vincent 2009, Visualizing higher-layer features of a deep network",
@@ -251,7 +253,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="The probe of the last hidden layer has 75 % of the test error of that of the pixels, or less.",
+            statement="The test error of the probe of the last hidden layer is at most 0.75 times that of the pixels.",
             value=probe_ratio,
             at_most=0.75,
         ),
@@ -266,12 +268,12 @@ EXPERIMENT = Experiment(
             at_least=0.1,
         ),
         Criterion(
-            statement="Neighboring pixels of preferred images of the first layer have a correlation of at least 0.2.",
+            statement="First layer: neighboring pixels of the preferred images have a correlation of at least 0.2.",
             value=lambda rows: value(rows, "smoothness", 1),
             at_least=0.2,
         ),
         Criterion(
-            statement="The preferred images of the first layer have 90 % of the extent of those of the last, or less.",
+            statement="The extent of preferred images in the first layer is at most 0.9 times that in the last layer.",
             value=lambda rows: value(rows, "extent", 1) / value(rows, "extent", -1),
             at_most=0.9,
         ),

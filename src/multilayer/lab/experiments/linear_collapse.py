@@ -1,23 +1,25 @@
 """A network without activations is one linear map, and equal units stay equal.
 
-Three facts that have a proof are checked in numbers.
+Three facts that have a mathematical proof are checked with numbers.
 
     depth without activations    W₃(W₂(W₁x + b₁) + b₂) + b₃ = Wx + b with W = W₃W₂W₁. The outputs of deep linear
-                                 networks with random weights are compared with those of the single map.
-    XOR                          For an affine function f of two bits, f(0,0) + f(1,1) = f(0,1) + f(1,0). If f is below
-                                 the threshold on the left and above it on the right, the sums differ. At most 3 of the
-                                 4 rows are therefore right. Random weights of a linear network with a hidden layer look
-                                 for a counterexample. By the same symmetry, least squares gives every row 1/2. The same
-                                 network is then trained with an activation.
-    equal units                  If the units of a layer start with equal weights, they have equal gradients and stay
-                                 equal. A layer of H equal units can be replaced with one unit, whose outgoing weight is
-                                 the sum of theirs. A sigmoid network for digits is trained from zero weights and from
-                                 random weights on half of the rows. The trained network with equal units is then
-                                 replaced with a network of one unit per layer, and their outputs are compared.
+                                 networks with random weights are compared with the outputs of this single map.
+    XOR                          An affine function f of two bits has f(0,0) + f(1,1) = f(0,1) + f(1,0). If f were
+                                 correct on all 4 rows, it would be below the threshold for the bits on the left side
+                                 and above it for those on the right side, and the sums would differ. So at most 3 of
+                                 the 4 rows are correct. The experiment searches for a counterexample among random
+                                 weights of a linear network with one hidden layer. Trained with the squared error, such
+                                 a network predicts 1/2 for every row. The same network is also trained with an
+                                 activation.
+    equal units                  If the units of a layer start with equal weights, they get equal gradients and stay
+                                 equal. A layer of H equal units then computes the same as one unit whose outgoing
+                                 weight is the sum of their outgoing weights. A sigmoid network for digits is trained on
+                                 half of the rows, from zero weights and from random weights. Each trained network is
+                                 then reduced to one unit per layer, and the outputs before and after are compared.
 
-With ReLU or tanh, zero weights are worse: every hidden output is 0, so only the biases of the outputs are trained.
-The experiment leaves out what depth does to the path of the training of a linear network, which is not linear in its
-weights.
+With ReLU or tanh, zero weights are worse than with the sigmoid: every hidden output is 0, so only the biases of the
+outputs are trained. The experiment leaves out the training dynamics of deep linear networks. These depend on the depth,
+because the outputs are not linear in the weights.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Settings:
     depths: tuple[int, ...] = (2, 5, 10, 20, 50, 100)
     width: int = 64
     trials: int = 20_000
-    """Random weights that look for a linear network with 4 of 4 rows of XOR."""
+    """Number of random linear networks in the search for one that classifies all 4 rows of XOR correctly."""
     xor_width: int = 8
     xor_steps: int = 2000
     hidden: tuple[int, ...] = (16, 16)
@@ -104,7 +106,7 @@ def _xor(settings: Settings, seed: int) -> Iterator[Row]:
 
 
 def most_right(width: int, trials: int, seed: int) -> int:
-    """Return how many rows of XOR the best of many random linear networks has right, with the threshold 1/2."""
+    """Return how many rows of XOR the best of many random linear networks gets right, with the threshold 1/2."""
     draw = np.random.default_rng([seed, 1]).normal
     h = np.einsum("ri,thi->trh", BITS, draw(size=(trials, width, 2))) + draw(size=(trials, 1, width))
     z = np.einsum("trh,th->tr", h, draw(size=(trials, width))) + draw(size=(trials, 1))  # (trials, rows)
@@ -142,7 +144,7 @@ def spread(network: Network, hidden: int) -> float:
 
 
 def one_unit(network: Network, hidden: int) -> Network:
-    """Return a network with one unit per hidden layer: the first one of each, with the outgoing weights of all."""
+    """Return a network with the first unit of each hidden layer, whose outgoing weight is the sum of all."""
     tensors = dict(network.tensors)
     d_in, d_out = tensors["linear1.weight"].shape[1], tensors[f"linear{hidden + 1}.weight"].shape[0]
     spec = Spec.parse("-".join([str(d_in), *["1:sigmoid"] * hidden, str(d_out)]))
@@ -176,10 +178,12 @@ def summary(rows: Rows) -> str:
     depth = rows.where(fact="depth")
     return (
         f"Up to {max(depth.values('depth'))} linear layers equal one map up to a relative difference of "
-        f"{max(depth.values('difference')):.0e}. Any linear network has at most {_right(rows, 'any weights'):.0f} rows "
-        f"of XOR right, and one with tanh has {_right(rows, 'tanh'):.3g}. From zero weights, the units of a layer "
-        f"differ by {max(last(rows, 'zero').values('spread')):.1g}, and {last(rows, 'zero').mean('accuracy'):.0%} of "
-        f"the digits are right; from random weights {last(rows, 'random').mean('accuracy'):.0%}."
+        f"{max(depth.values('difference')):.0e}. Linear networks with random weights get at most "
+        f"{_right(rows, 'any weights'):.0f} rows of XOR right, and a trained network with tanh gets "
+        f"{_right(rows, 'tanh'):.3g} right. From zero weights, the units of a layer differ by "
+        f"{max(last(rows, 'zero').values('spread')):.1g} after training, and "
+        f"{last(rows, 'zero').mean('accuracy'):.0%} of the digits are right. From random weights, "
+        f"{last(rows, 'random').mean('accuracy'):.0%} are right."
     )
 
 
@@ -201,7 +205,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
                 *curves(rows.where(fact="xor").having(lambda row: "row" in row), "row", "output", "network"),
                 target,
             ],
-            x_label="the two bits",
+            x_label="input bits",
             y_label="output",
             ticks=TICKS,
         ),
@@ -215,7 +219,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
             title="digits from zero and from random weights",
             lines=curves(units, "step", "accuracy", "start"),
             x_label="step",
-            y_label="share of the rows right",
+            y_label="accuracy",
             limits=(0.0, 1.05),
         ),
     ]
@@ -224,9 +228,10 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
 EXPERIMENT = Experiment(
     name="linear_collapse",
     title="Without activations, depth adds nothing",
-    claim="Without activations, any number of layers equals one linear map: it has at most 3 of the 4 rows of XOR "
-    "right, and after training it predicts the same for every row. A hidden layer with an activation has all 4. From "
-    "zero weights, all units of a layer stay identical, and only random weights let them learn different features.",
+    claim="Without activations, a network of any depth equals one linear map. It gets at most 3 of the 4 rows of XOR "
+    "right, and after training it predicts the same value for every row. With an activation in a hidden layer, all 4 "
+    "rows are right. If all weights start at zero, all units of a layer stay identical. Only random weights let them "
+    "learn different features.",
     sources=(
         "Minsky and Papert 1969, Perceptrons",
         "Rumelhart, Hinton and Williams 1986, Learning internal representations by error propagation",
@@ -241,33 +246,34 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="Deep linear networks have the outputs of one map, up to a relative difference of 1e-12.",
+            statement="The outputs of deep linear networks and of one map have a relative difference of at most 1e-12.",
             value=lambda rows: max(rows.where(fact="depth").values("difference")),
             at_most=1e-12,
         ),
         Criterion(
-            statement="Without an activation, at most 3 rows of XOR are right with any weights.",
+            statement="Without an activation, at most 3 rows of XOR are right with any of the random weights.",
             value=lambda rows: _right(rows, "any weights"),
             at_most=3,
         ),
         Criterion(
-            statement="Without an activation, the predictions after training differ by 0.01 or less.",
+            statement="Without an activation, the predictions for the 4 rows after training differ by at most 0.01.",
             value=_gap,
             at_most=0.01,
         ),
         Criterion(
-            statement="With tanh in the hidden layer, all 4 rows are right after training.",
+            statement="With tanh in the hidden layer, all 4 rows of XOR are right after training.",
             value=lambda rows: _right(rows, "tanh"),
             at_least=4,
         ),
         Criterion(
-            statement="From zero weights, a network with one unit per layer has the same outputs, up to a relative "
-            "difference of 1e-6.",
+            statement="After training from zero weights, a network reduced to one unit per layer has the same outputs "
+            "up to a relative difference of 1e-6.",
             value=lambda rows: rows.where(fact="one unit", start="zero").mean("difference"),
             at_most=1e-6,
         ),
         Criterion(
-            statement="Random weights have at least 30 points more digits right than zero weights.",
+            statement="From random weights, the accuracy on digits is at least 30 percentage points higher than from "
+            "zero weights.",
             value=lambda rows: last(rows, "random").mean("accuracy") - last(rows, "zero").mean("accuracy"),
             at_least=0.3,
         ),

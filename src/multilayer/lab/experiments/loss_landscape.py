@@ -1,28 +1,31 @@
 """The landscape of the loss: a slice, paths between solutions, and the critical points of a small network.
 
-    slice    The loss around a solution w, at w + xd + ye for two random directions d and e. The directions are
-             normalized by filters (Li et al. 2018): the part that belongs to the weights of one unit gets the norm of
-             these weights, so that slices of different networks can be compared. Biases do not change.
-    paths    Two solutions A and B come from different initial weights and the same training rows. The barrier of a
-             path is the largest value of L(w(t)) − (1 − t) L(A) − t L(B) for t from 0 to 1.
-                 straight   w(t) = (1 − t) A + t B
-                 matched    the same, after the hidden units of B were put in the order in which they are most similar
-                            to those of A. This order does not change the function of B. For one hidden layer, it is
-                            an assignment problem with an exact solution.
-                 bent       w(t) = (1 − t)² A + 2t (1 − t) M + t² B. The point M is trained to make the mean loss of
-                            the path small (Garipov et al. 2018).
-    XOR      A network of two inputs, two hidden units and one output, all sigmoid, with the targets 0.1 and 0.9 and
-             the squared error, so that finite weights can have an error of 0. From random starts, ‖∇L‖² is brought to
-             0 by the method of Levenberg and Marquardt, which finds saddles as well as minima. The same is done from
-             the ends of trainings by gradient descent. A critical point is a saddle if its Hessian has a negative
-             eigenvalue. If none is negative, the box of ±0.25 around the point is searched for a lower loss: a point
-             with a lower loss in its box counts as a saddle too ("flat saddle"), and only the others are minima.
+A solution is a network after training. Its weights form one vector w.
 
-Sprinkhuizen-Kuyper and Boers prove that a strictly decreasing path to error 0 begins at each finite point of the XOR
-network, so that none of its critical points with an error is a strict minimum. Training may still not end: far from the
-origin, the sigmoids are saturated and the gradient is almost 0. For this reason, points with a weight above 20 or an
-output within 1e-4 of 0 or 1 do not count as critical. What else is left out: deep networks, and matching by the
-activations of the units.
+    slice    The loss at w + xd + ye, where w is a solution and d and e are two random directions. The directions are
+             normalized per unit, as Li et al. (2018) do per filter: the part of d for the weights of one unit has the
+             same norm as these weights. Slices of different networks can then be compared. Biases do not change.
+    paths    Two solutions A and B are trained on the same rows from different initial weights. The barrier of a path
+             w(t) from A to B is the largest value of L(w(t)) − (1 − t) L(A) − t L(B) for t from 0 to 1.
+                 straight   w(t) = (1 − t) A + t B
+                 matched    the straight path, after the hidden units of B are reordered to be as similar as possible to
+                            those of A. The order of the units does not change the function of B. With one hidden
+                            layer, the best order is the exact solution of an assignment problem.
+                 bent       w(t) = (1 − t)² A + 2t (1 − t) M + t² B. The point M is trained to minimize the mean loss of
+                            the path (Garipov et al. 2018).
+    XOR      A network with two inputs, two hidden units and one output learns XOR. All units are sigmoid. The targets
+             are 0.1 and 0.9 with the squared error, so that finite weights can reach an error of 0. A critical point
+             has the gradient 0. To find one, the method of Levenberg and Marquardt minimizes ‖∇L‖², which leads to
+             saddles as well as minima. It starts from random weights and from the ends of gradient descent runs. A
+             critical point is a saddle if its Hessian has a negative eigenvalue. If it has none, the box of ±0.25
+             around the point is searched for a lower loss. If a lower loss is found, the point is a "flat saddle". All
+             others are minima.
+
+Sprinkhuizen-Kuyper and Boers prove that from every finite point of the XOR network, a strictly decreasing path leads to
+error 0. So no critical point with an error above 0 is a strict minimum. Training can still fail to reach error 0: far
+from the origin, the sigmoids are saturated and the gradient is almost 0. For this reason, points with a weight above 20
+or an output within 1e-4 of 0 or 1 do not count as critical. The experiment leaves out deep networks, and matching by
+the activations of the units.
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ class Settings:
 
 
 def parts(settings: Settings) -> Sequence[tuple[str, int]]:
-    """Return the kind and the width of each piece of work."""
+    """Return each kind of measurement with its width."""
     return [("slice", max(settings.widths)), *(("path", width) for width in settings.widths), ("xor", 0)]
 
 
@@ -277,11 +280,11 @@ def summary(rows: Rows) -> str:
     saddles = counts.get("saddle", 0) + counts.get("flat saddle", 0)
     straight, same, bent = (_barrier(rows, path) for path in ("straight", "matched", "bent"))
     return (
-        f"On the straight line between two solutions, the loss rises to {_height(rows):.0f} times that of its ends. "
-        f"Matching the hidden units leaves {same / straight:.1%} of the barrier, a bent path {bent / straight:.1%}. "
-        f"Of the critical points of the XOR network, {counts.get('solution', 0)} have no error, {saddles} are "
-        f"saddles and {_minima(rows)} are minima with an error. "
-        f"{rows.where(kind='training').mean('fitted'):.0%} of its trainings fit XOR."
+        f"On the straight path between two solutions, the loss rises to {_height(rows):.0f} times that of the ends. "
+        f"After matching the hidden units, {same / straight:.1%} of the barrier is left. On a bent path, "
+        f"{bent / straight:.1%} is left. Of the critical points found for the XOR network, "
+        f"{counts.get('solution', 0)} have the error 0, {saddles} are saddles, and {_minima(rows)} are minima with an "
+        f"error above 0. {rows.where(kind='training').mean('fitted'):.0%} of its training runs fit XOR."
     )
 
 
@@ -293,14 +296,14 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
         Panel(
             title=f"loss between two solutions, {widest} hidden units",
             lines=curves(paths.where(width=widest), "t", "loss", "path", log=True),
-            x_label="place t on the path",
+            x_label="position t on the path",
             log_y=True,
         ),
         Panel(
             title="barrier by width",
             lines=curves(barriers, "width", "barrier", "path"),
             x_label="hidden units",
-            y_label="rise of the loss",
+            y_label="barrier",
             log_x=True,
             log_y=True,
         ),
@@ -343,9 +346,10 @@ def _counts(rows: Rows) -> Panel:
 EXPERIMENT = Experiment(
     name="loss_landscape",
     title="The landscape of the loss",
-    claim="The loss is not convex: between two solutions there is a barrier, and there are saddle points. "
-    "Yet the solutions are connected. The barrier almost vanishes once the hidden units are in matching order, and a "
-    "bent path has almost none. The critical points of the XOR network with an error are saddles, not minima.",
+    claim="The loss is not convex: it has saddle points, and on the straight path between two solutions it rises to a "
+    "barrier. But other paths connect the solutions. The barrier almost vanishes if the hidden units are first put in "
+    "matching order, and also on a bent path. The critical points of the XOR network with an error above 0 are "
+    "saddles, not minima.",
     sources=(
         "Li, Xu, Taylor, Studer and Goldstein 2018, Visualizing the loss landscape of neural nets",
         "Garipov et al. 2018, Loss surfaces, mode connectivity, and fast ensembling of DNNs",
@@ -363,17 +367,17 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="On a straight line between two solutions, the loss rises to at least 10 times that of its ends.",
+            statement="On the straight path, the loss rises to at least 10 times that of the two solutions.",
             value=_height,
             at_least=10.0,
         ),
         Criterion(
-            statement="Matching the hidden units leaves at most half of the barrier.",
+            statement="The barrier after matching the hidden units is at most 0.5 times that of the straight path.",
             value=lambda rows: _barrier(rows, "matched") / _barrier(rows, "straight"),
             at_most=0.5,
         ),
         Criterion(
-            statement="A bent path leaves at most a tenth of the barrier.",
+            statement="The barrier of the bent path is at most 0.1 times that of the straight path.",
             value=lambda rows: _barrier(rows, "bent") / _barrier(rows, "straight"),
             at_most=0.1,
         ),
@@ -387,7 +391,7 @@ EXPERIMENT = Experiment(
     panels=panels,
     published=(
         Published(
-            what="Finite critical points of the 2-2-1 XOR network with an error above 0 that are minima",
+            what="Minima among the finite critical points of the 2-2-1 XOR network with an error above 0",
             theirs="none",
             source="Sprinkhuizen-Kuyper and Boers 1999",
             ours=lambda rows: (

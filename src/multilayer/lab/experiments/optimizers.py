@@ -1,21 +1,22 @@
 """Optimizers, gradient clipping and warm-up by learning rate.
 
-A network of `depth` hidden ReLU layers learns digits in steps of `batch` rows. Every optimizer trains at every learning
-rate of a grid with a factor of 2, four times: alone, with gradient clipping, with warm-up, and with both. All runs of a
-seed have the same initial parameters and the same batches.
+A network with `depth` hidden ReLU layers learns to classify digits, with `batch` rows per step. Each optimizer trains
+at each learning rate of a grid. Each rate is twice the one before. There are four variants: without clipping and
+warm-up, with one of them, and with both. All runs of a seed have the same initial parameters and the same batches.
 
     clipping    a gradient g with a norm above 1 is replaced by g/‖g‖
-    warm-up     the learning rate rises linearly during the first tenth of the steps, and is constant after it
+    warm-up     the learning rate rises linearly during the first tenth of the steps, and is then constant
     AdamW       Adam with a weight decay of 0.1
 
-A run fails if a number becomes infinite, or if its mean loss over the last tenth of the steps is above half of the loss
-of a constant prediction, which is the entropy of the classes. At high rates this means that the run diverged, or that
-its units died. At low rates it means that the steps were too few. So the measure of stability is the largest rate such
-that no rate from the best one up to it fails.
+A run fails if a value is not finite, or if the mean loss over the last tenth of the steps is above half of the loss of
+a constant prediction. The latter is the entropy of the classes. A run fails at a high rate because it diverges or its
+units die. A run fails at a low rate because it needs more steps. The best rate of an optimizer is the rate that reaches
+the target in the fewest steps, for each seed. The largest stable rate is then the largest one for which no rate between
+it and the best rate fails.
 
-The steps to the target are counted until the mean loss of the last 16 batches is below it. The best rate of an
-optimizer is that with the fewest steps, chosen for each seed. The learning rate does not decay, and the constants such
-as the momentum of 0.9 are not tuned. Time per step is not measured: Adam computes more per step than SGD.
+The target is reached when the mean loss of the last 16 batches is below it. The learning rate does not decay. Other
+constants, such as the momentum of 0.9, are not tuned. Time per step is not measured: Adam computes more per step than
+SGD.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ OPTIMIZERS = {"sgd": "SGD", "momentum": "momentum", "nesterov": "Nesterov", "ada
 DECAYS = {"adamw": 0.1}
 ADAPTIVE = ("adam", "adamw")
 SMALLEST = {"sgd": -7, "momentum": -10, "nesterov": -10, "adam": -13, "adamw": -13}
-"""Exponent of 2 of the smallest rate."""
+"""Exponent of the smallest learning rate, which is a power of 2."""
 CLIPPED = {"none": False, "clipping": True, "warm-up": False, "both": True}
 WARMED = {"none": 0.0, "clipping": 0.0, "warm-up": 0.1, "both": 0.1}
 WINDOW = 16
@@ -65,7 +66,7 @@ class Part(NamedTuple):
 
 
 def parts(settings: Settings) -> Sequence[Part]:
-    """Return each optimizer with each remedy."""
+    """Return each optimizer with each remedy: none, clipping, warm-up or both."""
     return [Part(optimizer, remedy) for optimizer in OPTIMIZERS for remedy in CLIPPED]
 
 
@@ -155,7 +156,8 @@ def summary(rows: Rows) -> str:
     gains = [f"{gain(rows, remedy, group):.1f}" for remedy in ("clipping", "warm-up") for group in (PLAIN, ADAPTIVE)]
     return (
         f"Steps to the target at the best rate: {steps}. Clipping multiplies the largest stable rate by {gains[0]} for "
-        f"SGD and momentum and by {gains[1]} for Adam and AdamW, warm-up by {gains[2]} and {gains[3]}."
+        f"SGD, momentum and Nesterov, and by {gains[1]} for Adam and AdamW. Warm-up multiplies it by {gains[2]} and by "
+        f"{gains[3]} for the same two groups."
     )
 
 
@@ -194,9 +196,9 @@ def _failed(rows: Rows, remedy: str) -> Line:
 EXPERIMENT = Experiment(
     name="optimizers",
     title="Optimizers, clipping and warm-up",
-    claim="Momentum and Adam need fewer steps than SGD to reach a loss, each at its best learning rate. Clipping the "
-    "gradient to norm 1 and warm-up prevent divergence at learning rates that diverge without them. Adam and AdamW "
-    "need clipping less.",
+    claim="Momentum and Adam need fewer steps than SGD to reach a given loss, each at its best learning rate. Clipping "
+    "the gradient to norm 1 or warm-up makes larger learning rates stable. Adam and AdamW gain less from clipping "
+    "than the other optimizers.",
     sources=(
         "Polyak 1964, Some methods of speeding up the convergence of iteration methods",
         "Sutskever et al. 2013, On the importance of initialization and momentum in deep learning",
@@ -224,17 +226,17 @@ EXPERIMENT = Experiment(
             at_most=0.9,
         ),
         Criterion(
-            statement="Clipping at least doubles the largest stable rate of SGD, momentum and Nesterov.",
+            statement="Clipping multiplies the largest stable rate of SGD, momentum and Nesterov by at least 2.",
             value=lambda rows: gain(rows, "clipping", PLAIN),
             at_least=2.0,
         ),
         Criterion(
-            statement="Warm-up raises the largest stable rate at least 1.5 times, over all optimizers.",
+            statement="Warm-up multiplies the largest stable rate by at least 1.5, averaged over all optimizers.",
             value=lambda rows: gain(rows, "warm-up", tuple(OPTIMIZERS)),
             at_least=1.5,
         ),
         Criterion(
-            statement="Clipping raises the largest stable rate of Adam and AdamW at most 1.5 times.",
+            statement="Clipping multiplies the largest stable rate of Adam and AdamW by at most 1.5.",
             value=lambda rows: gain(rows, "clipping", ADAPTIVE),
             at_most=1.5,
         ),

@@ -1,18 +1,19 @@
 """Over-confidence and temperature scaling.
 
-A network trains on few rows, for many more steps than it needs. After each of a number of steps, its probabilities on
-test rows are compared with what is true. The confidence of a row is the largest probability. In 15 bins of equal width,
-the expected calibration error is
+A network trains on few rows, for many more steps than it needs. At several points of the training, its predicted
+probabilities are compared with the true classes of test rows. The confidence of a row is its largest probability. The
+rows are divided by confidence into 15 bins of equal width. With n_b of n rows in bin b, the expected calibration error
+is
 
     ECE = Σ_b n_b/n · |accuracy of bin b − mean confidence of bin b|                          (Guo et al. 2017)
 
 A network is over-confident if its mean confidence is above its accuracy. Temperature scaling divides the raw outputs by
-one number T, which minimizes the log loss of validation rows (`nn.calibration`). It never changes the predicted class.
+one number T, which minimizes the log loss on validation rows (`nn.calibration`). It never changes the predicted class.
 
-The stopped network is the one after the number of steps with the lowest log loss on the validation rows. Training from
-there to the last step shows what overtraining does. All results are those of the test rows, which neither T nor the
-stopped network has seen. With few test rows, the ECE of a perfectly calibrated network is above 0, because the accuracy
-of a bin is not exact. Only the largest probability is examined, not those of the other classes.
+The stopped network is the network with the lowest log loss on the validation rows. The difference between it and the
+last network shows the effect of overtraining. All results are computed on the test rows, which are used neither for T
+nor for choosing the stopped network. With few test rows, the accuracy of a bin is not exact, so the ECE is above 0 even
+for a perfectly calibrated network. Only the largest probability of each row is examined, not those of other classes.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ def stopped(rows: Rows) -> Rows:
 def summary(rows: Rows) -> str:
     before, after = last(rows, "before"), last(rows, "after")
     return (
-        f"After the last step, the network is {100 * before.mean('confidence'):.1f} % confident and "
-        f"{100 * (1 - before.mean('error')):.1f} % right. Temperature scaling with T = {after.mean('temperature'):.1f} "
+        f"After the last step, the mean confidence is {100 * before.mean('confidence'):.1f} % and the accuracy is "
+        f"{100 * (1 - before.mean('error')):.1f} %. Temperature scaling with T = {after.mean('temperature'):.1f} "
         f"changes the expected calibration error from {100 * before.mean('ece'):.1f} % to "
         f"{100 * after.mean('ece'):.1f} % and the log loss from {before.mean('log_loss'):.3f} to "
         f"{after.mean('log_loss'):.3f}."
@@ -210,8 +211,9 @@ def _reliability(rows: Rows, name: str) -> Line:
 EXPERIMENT = Experiment(
     name="overconfidence",
     title="Over-confidence",
-    claim="Networks are over-confident without calibration. The longer they train, the higher their log loss on new "
-    "rows rises, although they are not wrong more often. Temperature scaling repairs most of it with one number.",
+    claim="Networks are over-confident without calibration. If they train for too long, their log loss on new rows "
+    "rises, although their accuracy does not fall. Temperature scaling corrects most of the over-confidence with one "
+    "number.",
     sources=(
         "Guo et al. 2017, On calibration of modern neural networks",
         "Platt 1999, Probabilistic outputs for support vector machines",
@@ -225,27 +227,27 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="After the last step, the mean confidence is at least 2 points above the accuracy.",
+            statement="After the last step, the mean confidence is at least 2 percentage points above the accuracy.",
             value=excess,
             at_least=0.02,
         ),
         Criterion(
-            statement="From the stopped network to the last step, the log loss rises at least 1.2 times.",
+            statement="The log loss after the last step is at least 1.2 times that of the stopped network.",
             value=lambda rows: last(rows, "before").mean("log_loss") / stopped(rows).mean("log_loss"),
             at_least=1.2,
         ),
         Criterion(
-            statement="From the stopped network to the last step, the error rises by at most 0.5 points.",
+            statement="From the stopped network to the last step, the error rises by at most 0.5 percentage points.",
             value=lambda rows: last(rows, "before").mean("error") - stopped(rows).mean("error"),
             at_most=0.005,
         ),
         Criterion(
-            statement="Temperature scaling at least halves the expected calibration error.",
+            statement="Temperature scaling multiplies the expected calibration error by at most 0.5.",
             value=lambda rows: scaled(rows, "ece"),
             at_most=0.5,
         ),
         Criterion(
-            statement="Temperature scaling lowers the log loss by at least a tenth.",
+            statement="Temperature scaling multiplies the log loss by at most 0.9.",
             value=lambda rows: scaled(rows, "log_loss"),
             at_most=0.9,
         ),

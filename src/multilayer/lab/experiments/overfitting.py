@@ -1,8 +1,8 @@
 """Overfitting, what reduces it, and the size of the table.
 
 A share of the rows of a table gets a random class. Then the rows are divided into training, validation and test rows.
-A network with two hidden layers, which is much larger than the training rows need, trains for a fixed number of epochs
-with `ml.fit`. It trains once without regularization, and with each of
+A network with two hidden layers, which is much larger than necessary for the training rows, trains with `ml.fit` for a
+fixed number of epochs. It trains once without regularization, and once with each of these methods:
 
     dropout            units of the hidden layers are dropped with probability p               Srivastava et al. 2014
     weight decay       W ← (1 − η λ) W in each step
@@ -11,13 +11,13 @@ with `ml.fit`. It trains once without regularization, and with each of
     mixup              rows and targets are averaged in pairs                                  Zhang et al. 2018
     label smoothing    the target is (1 − ε) y + ε/C instead of y, for C classes               Szegedy et al. 2016
 
-Dropout, weight decay, noise, mixup and label smoothing have three strengths each. The validation rows choose the one
-with the lowest loss, so all methods use the same rows. The gap is the loss of the test rows minus that of the training
-rows, both without augmentation and smoothing. Some test rows have a random class too, so the test error cannot fall
-below `noise` · (1 − 1/C).
+Early stopping needs no strength. Each other method trains with three strengths, and the strength with the lowest loss
+on the validation rows is used. So every method uses the same training and validation rows. The gap is the loss of the
+test rows minus the loss of the training rows. Both losses are computed without dropout, noise, mixup and smoothing.
+Some test rows have a random class too, so the test error cannot fall below `noise` · (1 − 1/C).
 
-The learning curve is the test error without regularization by the number of training rows. The test rows of a seed are
-the same for all runs. Methods are not combined.
+The learning curve shows the test error without regularization by the number of training rows. All runs of a seed use
+the same test rows. Methods are not combined.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Settings:
     validation: int = 200
     """Validation rows, at most an eighth of the table."""
     sizes: tuple[int, ...] = (50, 100, 200, 400, 800)
-    """Training rows of the learning curve. Those above half of the table are left out."""
+    """Numbers of training rows of the learning curve. Numbers above half of the table are left out."""
     noise: float = 0.2
     """Share of rows that get a random class."""
     width: int = 128
@@ -214,7 +214,8 @@ def summary(rows: Rows) -> str:
     return (
         f"Without regularization, the training error is {100 * rows.where(method='none').mean('training_error'):.0f} % "
         f"and the test error {100 * rows.where(method='none').mean('test_error'):.0f} %. The test error changes by "
-        f"{changes}, and falls from {100 * ends[0]:.0f} % with {few} rows to {100 * ends[1]:.0f} % with {many}."
+        f"{changes}. Without regularization, it falls from {100 * ends[0]:.0f} % with {few} training rows to "
+        f"{100 * ends[1]:.0f} % with {many}."
     )
 
 
@@ -227,7 +228,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
 
     return [
         Panel(title="error by method", lines=lines("error"), ticks=names),
-        Panel(title="loss by method: the distance is the gap", lines=lines("loss"), ticks=names),
+        Panel(title="loss by method (gap: test − training)", lines=lines("loss"), ticks=names),
         Panel(
             title="test error by size of the table",
             lines=[curve(rows.where(kind="curve"), "rows", "test_error", name="")],
@@ -240,9 +241,9 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
 EXPERIMENT = Experiment(
     name="overfitting",
     title="Overfitting and regularization",
-    claim="A network that is large for its table fits the training rows and fails on new ones. Dropout, weight decay, "
-    "early stopping, augmentation and label smoothing each make the gap smaller and the test error lower. More rows "
-    "lower the test error as well.",
+    claim="A network that is too large for its table fits the training rows, but predicts new rows badly. Dropout, "
+    "weight decay, early stopping, augmentation (noise, mixup) and label smoothing each reduce the gap between "
+    "training and test loss, and the test error. More rows reduce the test error too.",
     sources=(
         "Srivastava et al. 2014, Dropout: a simple way to prevent neural networks from overfitting",
         "Prechelt 1998, Early stopping, but when?",
@@ -259,37 +260,37 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="With every method, the gap is at most 0.9 times that without regularization.",
+            statement="With every method, the gap is at most 0.9 times the gap without regularization.",
             value=largest_gap,
             at_most=0.9,
         ),
         Criterion(
-            statement="Dropout and weight decay lower the test error.",
+            statement="Dropout and weight decay lower the test error (ratio to no regularization).",
             value=lambda rows: change(rows, "dropout", "weight decay"),
             at_most=1.0,
         ),
         Criterion(
-            statement="Early stopping lowers the test error.",
+            statement="Early stopping lowers the test error (ratio to no regularization).",
             value=lambda rows: change(rows, "early stopping"),
             at_most=1.0,
         ),
         Criterion(
-            statement="Noise on the inputs lowers the test error.",
+            statement="Noise on the inputs lowers the test error (ratio to no regularization).",
             value=lambda rows: change(rows, "noise"),
             at_most=1.0,
         ),
         Criterion(
-            statement="Mixup lowers the test error.",
+            statement="Mixup lowers the test error (ratio to no regularization).",
             value=lambda rows: change(rows, "mixup"),
             at_most=1.0,
         ),
         Criterion(
-            statement="Label smoothing lowers the test error.",
+            statement="Label smoothing lowers the test error (ratio to no regularization).",
             value=lambda rows: change(rows, "label smoothing"),
             at_most=1.0,
         ),
         Criterion(
-            statement="With the most rows, the test error is at most 0.7 times that with the fewest.",
+            statement="With the most training rows, the test error is at most 0.7 times that with the fewest.",
             value=gain_of_rows,
             at_most=0.7,
         ),
