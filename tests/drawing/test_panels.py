@@ -37,6 +37,14 @@ def test_the_interval_of_a_line_is_an_area() -> None:
     assert area[:, 1].max() == 5.0
 
 
+def test_values_of_categories_are_not_connected() -> None:
+    line = Line(name="x", x=[1, 2], y=[1.0, 2.0], band=([0.5, 1.0], [2.0, 3.0]), joined=False)
+    axes = panels_figure([Panel(title="a", lines=[line], ticks=("p", "q"))], title="T").axes[0]
+    assert axes.lines[0].get_linestyle() == "None"
+    assert axes.lines[0].get_marker() == "o"
+    assert [segment[:, 1].tolist() for segment in axes.collections[0].get_segments()] == [[0.5, 2.0], [1.0, 3.0]]
+
+
 def test_intervals_that_reach_below_zero_fit_on_a_logarithmic_axis() -> None:
     panel = Panel(title="a", lines=[Line(name="x", x=[1, 2], y=[1.0, 2.0], band=([-1.0, 1.0], [3.0, 3.0]))], log_y=True)
     area = panels_figure([panel], title="T").axes[0].collections[0].get_paths()[0].vertices

@@ -36,6 +36,8 @@ class Line:
     """Lower and upper ends of an interval at each x, drawn as an area."""
     colour: int | None = None
     """Position in `COLOURS`. None is the position of the line."""
+    joined: bool = True
+    """Whether the values are connected. Values of categories have no order, and are shown as separate markers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +93,18 @@ def draw_lines(ax: Axes, panel: Panel) -> None:
         colour = COLOURS[(i if line.colour is None else line.colour) % len(COLOURS)]
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
         y = np.where(np.isfinite(y) & ((y > 0) | (not panel.log_y)), y, np.nan)
-        dashes = (0, (4, 2.5)) if line.dashed else "-"
-        marker: dict[str, Any] = {"marker": "o", "markersize": 3.6, "markeredgewidth": 0} if line.points else {}
+        dashes = "none" if not line.joined else (0, (4, 2.5)) if line.dashed else "-"
+        marked = line.points or not line.joined
+        marker: dict[str, Any] = {"marker": "o", "markersize": 3.6, "markeredgewidth": 0} if marked else {}
         ax.plot(x, y, color=colour, linestyle=dashes, **marker)
         if line.band is not None:
             low, high = (np.asarray(end, dtype=float) for end in line.band)
             if panel.log_y:  # an interval can reach below 0, where a logarithmic axis has no place
                 low = np.where(low > 0, low, y / 10)
-            ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+            if line.joined:
+                ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+            else:
+                ax.vlines(x, low, high, color=colour, linewidth=1.2)
         known = np.flatnonzero(~np.isnan(y))
         if len(known):
             ends.append((line, colour, float(x[known[-1]]), float(y[known[-1]])))

@@ -193,7 +193,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
                     name=target,
                     x=list(range(1, len(names) + 1)),
                     y=[ratio(rows, name, target=target) for name in names],
-                    points=True,
+                    joined=False,
                 )
                 for target in rows.distinct("target")
             ],

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -224,7 +224,8 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
     names = ("none", "dropout", "decay", "stop", "noise", "mixup", "smooth")
 
     def lines(what: str) -> list[Line]:
-        return [curve(own, "place", f"{part}_{what}", name=part) for part in ("test", "training")]
+        found = (curve(own, "place", f"{part}_{what}", name=part) for part in ("test", "training"))
+        return [replace(line, joined=False) for line in found]
 
     return [
         Panel(title="error by method", lines=lines("error"), ticks=names),
