@@ -1,20 +1,22 @@
-"""Parity of n bits: what a width can represent, and how often training finds it.
+"""Parity of n bits: which widths can represent it, and how often training finds it.
 
-The parity is 1 if the number s of ones is odd. It changes with every bit, so rows that differ least have different
-targets. Networks with one hidden layer that have it exactly can be written down:
+The parity is 1 if the number s of ones among the bits is odd, and 0 otherwise. If any single bit changes, the parity
+changes too. So the most similar rows have different targets. Networks that compute it exactly can be constructed:
 
-    n threshold units          unit i is 1 if s ≥ i. The output weights are +1, −1, +1, … (Rumelhart, Hinton and
-                               Williams 1986)
-    ⌊n/2⌋ + 1 sigmoid units    one flat sigmoid is nearly linear in s, and a steep one subtracts 2 at every even s: the
-                               output is 0, 1, 0, 1, … (the number of units of Setiono 1997)
-    2(n − 1) ReLU units        in log₂ n layers: relu(a + b) − 2 relu(a + b − 1) is the parity of two bits. Applied to
-                               pairs, and to pairs of the results, it makes a tree
+    n threshold units          one hidden layer, in which unit i is 1 if s ≥ i. The output weights are +1, −1, +1, …
+                               (Rumelhart, Hinton and Williams 1986)
+    ⌊n/2⌋ + 1 sigmoid units    one hidden layer. One flat sigmoid is nearly linear in s. The other sigmoids are steep,
+                               and each subtracts 2 at an even s. So the output is 0, 1, 0, 1, … for s = 0, 1, 2, 3, …
+                               (the number of units is that of Setiono 1997)
+    2(n − 1) ReLU units        log₂ n layers. relu(a + b) − 2 relu(a + b − 1) is the parity of two bits. It is applied
+                               to pairs of bits, then to pairs of the results, and so on: a tree.
 
-For 2 and 3 bits, all threshold functions of the bits are combined, to find the smallest number of threshold units.
+For 2 and 3 bits, all combinations of threshold functions of the bits are tried, to find the smallest number of
+threshold units.
 
-Then networks with tanh units are trained on all 2ⁿ rows with Adam, from several random initial weights for each seed.
-A run succeeds if all rows are right at the end. What is left out: whether networks predict the parity of rows that
-were not in the training set.
+Networks with tanh units are then trained with Adam on all 2ⁿ rows, from several random initial weights for each seed.
+A run succeeds if all rows are classified correctly at the end. The experiment leaves out whether networks predict the
+parity of rows that are not in the training set.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ SHAPES = {
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     constructed: tuple[int, ...] = (2, 4, 8, 12)
-    """Numbers of bits of the constructed networks."""
+    """Numbers of bits for the constructed networks."""
     bits: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
-    """Numbers of bits of the trained networks."""
+    """Numbers of bits for the trained networks."""
     runs: int = 10
     """Random initial weights for each seed."""
     steps: int = 4000
@@ -132,7 +134,7 @@ def tree(n: int) -> Network:
 
 
 def fewest_thresholds(n: int) -> int:
-    """Return the smallest number of threshold units in a hidden layer that have the parity of 2 or 3 bits."""
+    """Return the smallest number of threshold units in a hidden layer that compute the parity of 2 or 3 bits."""
     hidden, target = threshold_functions(n), parity(n).y.astype(bool)
     for count in range(1, n):
         outputs = threshold_functions(count)  # (functions, 2^count)
@@ -144,7 +146,7 @@ def fewest_thresholds(n: int) -> int:
 
 
 def threshold_functions(n: int) -> NDArray[np.bool_]:
-    """Return all functions of up to 3 bits that a threshold unit has, as rows of 2ⁿ values."""
+    """Return all functions of up to 3 bits that a threshold unit can compute, as rows of 2ⁿ values."""
     x = parity(n).x
     weights = np.array(list(product((-2, -1, 0, 1, 2), repeat=n)))
     limits = np.arange(-2 * n, 2 * n + 1) - 0.5
@@ -190,8 +192,9 @@ def summary(rows: Rows) -> str:
     n = most_bits(rows)
     shares = ", ".join(f"{success(rows, shape, n):.0%} with {shape}" for shape in SHAPES)
     return (
-        f"Constructed networks with n threshold units and with n/2 + 1 sigmoid units have all rows right, up to "
-        f"{max(rows.where(kind='constructed').values('bits'))} bits. Training finds the parity of {n} bits in {shares}."
+        f"Constructed networks with n threshold units and with n/2 + 1 sigmoid units compute the parity of up to "
+        f"{max(rows.where(kind='constructed').values('bits'))} bits correctly. Share of the training runs that find "
+        f"the parity of {n} bits: {shares}."
     )
 
 
@@ -203,19 +206,19 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
     axes: dict[str, Any] = {"x_label": "bits", "limits": (-0.04, 1.04)}
     return [
         Panel(
-            title="units of networks that have the parity",
+            title="units of the constructed networks",
             lines=curves(constructed, "bits", "units", "network"),
             x_label="bits",
             y_label="hidden units",
         ),
         Panel(
-            title="runs that find it, one hidden layer",
+            title="successful runs, one hidden layer",
             lines=curves(wide, "bits", "success", "shape"),
             y_label="share of the runs",
             **axes,
         ),
         Panel(
-            title="runs that find it, more hidden layers",
+            title="successful runs, more hidden layers",
             lines=curves(
                 deep, "bits", "success", "shape", name=lambda shape: str(shape).replace("n units", "1 layer of n")
             ),
@@ -234,8 +237,8 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
 EXPERIMENT = Experiment(
     name="parity",
     title="Parity of n bits",
-    claim="n hidden units are enough for the parity of n bits, and back-propagation finds their weights. It does so "
-    "more often with more units than necessary, and with more layers.",
+    claim="n hidden units are enough for the parity of n bits, and training by back-propagation finds their weights. "
+    "It succeeds more often with more units than necessary, and with more layers.",
     sources=(
         "Minsky and Papert 1969, Perceptrons",
         "Rumelhart, Hinton and Williams 1986, Learning internal representations by error propagation",
@@ -251,7 +254,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="The constructed networks, with n threshold and with n/2 + 1 sigmoid units, have no row wrong.",
+            statement="Constructed networks with n threshold units and n/2 + 1 sigmoid units get no row wrong.",
             value=lambda rows: max(rows.where(kind="constructed").values("wrong")),
             at_most=0.0,
         ),
@@ -266,7 +269,8 @@ EXPERIMENT = Experiment(
             at_least=0.9,
         ),
         Criterion(
-            statement="Over all numbers of bits, two layers of n find it at least 10 points more often than one.",
+            statement="Over all numbers of bits, two layers of n units succeed at least 10 percentage points more "
+            "often than one layer.",
             value=lambda rows: success(rows, "2 layers of n") - success(rows, "n units"),
             at_least=0.1,
         ),

@@ -1,23 +1,23 @@
 """Fitting random labels.
 
-Of the training labels, a share is replaced by classes drawn at random, all with equal probability. A network with one
-hidden ReLU layer and many more parameters than rows is trained on them by Adam, with all rows in each step. The test
-rows keep their true labels.
+First part. A share of the training labels is replaced by classes drawn at random, all with equal probability. A network
+with one hidden ReLU layer and many more parameters than rows is trained on these labels by Adam, with all rows in each
+step. The test rows keep their true labels.
 
-    training error   share of the training rows whose given label, random or not, is not the predicted one
-    steps to fit     number of steps after which the training error is 0 for the first time, to within 10 %
-    chance           1 − 1/C for C classes: the error of any prediction that knows nothing about the labels
+    training error   share of the training rows for which the predicted class is not the given label, random or true
+    steps to fit     number of steps after which the training error is 0 for the first time, known to within 10 %
+    chance           1 − 1/C for C classes: the error of any prediction that does not depend on the labels
 
-The second part asks how many parameters are enough. Each training row gets a random bit as its label, and networks with
-one output and more and more hidden units are trained on them. It is compared with a bit that can be learned: whether
-the class is in the upper half of the classes.
+Second part: how many parameters are enough? Each training row gets a random bit as its label. Networks with one output
+and an increasing number of hidden units are trained on these bits. For comparison, they are also trained on a bit that
+can be learned: whether the class is in the upper half of the classes.
 
-The third part needs no training. Zhang et al. prove that 2n + d weights fit any n numbers at n different points in d
-dimensions. All hidden units use the same direction a, so unit j is relu(aᵀx − b_j). With the rows sorted by aᵀx, and
-b_j between rows j − 1 and j, unit j is 0 for the first j − 1 rows. The output weights then follow from a triangular
-system of equations, one row after another. The weights are a (d), b (n) and the output weights (n).
+Third part, without training. Zhang et al. (2017) prove that 2n + d weights can fit any n numbers at n different points
+in d dimensions. All hidden units use the same direction a, so unit j is relu(aᵀx − b_j). The rows are sorted by aᵀx,
+and b_j lies between rows j − 1 and j. Then unit j is 0 for the first j − 1 rows, so the output weights follow from a
+triangular system of equations, one row after another. The weights are a (d), b (n) and the output weights (n).
 
-What is left out: convolutional networks, regularization, and the optimizers of the original paper.
+The experiment leaves out convolutional networks, regularization, and the optimizers of the original paper.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from ..tables import class_count, classification, divided
 from ..training import Network, Task, Training, train
 
 GROWTH = 1.1
-"""Factor between the numbers of steps at which the training error is measured."""
+"""Factor between two numbers of steps at which the training error is measured."""
 SHOWN = 3
-"""One of so many of these measurements is a row of the result."""
+"""Every `SHOWN`-th of these measurements is a row of the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +54,11 @@ class Settings:
     per_row: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
     """Parameters per row in the second part."""
     long_steps: int = 5000
-    """Steps of the second part."""
+    """Training steps in the second part."""
 
 
 def parts(settings: Settings) -> Sequence[tuple[str, float]]:
-    """Return the kind and the number of each piece of work."""
+    """Return each kind of measurement, with the share of random labels or the parameters per row."""
     shares = [("share", share) for share in settings.shares]
     return [*shares, *(("capacity", ratio) for ratio in settings.per_row), ("construction", 0.0)]
 
@@ -165,13 +165,13 @@ def _capacity(rows: Rows, ratio: float) -> float:
 def summary(rows: Rows) -> str:
     random = _at(rows, 1.0)
     needed = [ratio for ratio in rows.where(kind="capacity").distinct("per_row") if _capacity(rows, ratio) == 0]
-    enough = f"One random bit per row needs at most {min(needed):g} parameters per row. " if needed else ""
+    enough = f"{min(needed):g} parameters per row are enough for one random bit per row. " if needed else ""
     return (
         f"With {random.mean('parameters_per_row'):.0f} parameters per row, the training error on random labels is "
-        f"{random.mean('training_error'):.1%} and the test error {random.mean('test_error'):.1%} (chance: "
-        f"{random.mean('chance'):.1%}), after {random.mean('fitted_after'):.0f} steps instead of "
-        f"{_at(rows, 0.0).mean('fitted_after'):.0f}. {enough}"
-        f"The construction with 2n + d weights fits random numbers to {_largest(rows):.0e}."
+        f"{random.mean('training_error'):.1%}, and the test error is {random.mean('test_error'):.1%} (random guessing: "
+        f"{random.mean('chance'):.1%}). The training error reaches 0 after {random.mean('fitted_after'):.0f} steps. "
+        f"With true labels, this takes {_at(rows, 0.0).mean('fitted_after'):.0f} steps. {enough}The construction with "
+        f"2n + d weights fits random numbers with a largest relative error of {_largest(rows):.0e}."
     )
 
 
@@ -207,7 +207,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
             y_label="steps",
         ),
         Panel(
-            title="training error by parameters, one bit per row",
+            title="training error, one bit per row",
             lines=curves(capacity, "per_row", "training_error", "labels", name=lambda v: f"{v} labels"),
             x_label="parameters per row",
             log_x=True,
@@ -219,8 +219,8 @@ EXPERIMENT = Experiment(
     name="random_labels",
     title="Fitting random labels",
     claim="A network with more parameters than rows can memorize the training set perfectly, even if the labels are "
-    "random. It reaches a training error of 0 in a small multiple of the steps that true labels need, and its test "
-    "error is then that of chance.",
+    "random. It reaches a training error of 0 in only a few times as many steps as with true labels. Its test error "
+    "is then that of random guessing.",
     sources=(
         "Zhang, Bengio, Hardt, Recht and Vinyals 2017, Understanding deep learning requires rethinking generalization",
         "Arpit et al. 2017, A closer look at memorization in deep networks",
@@ -234,12 +234,12 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="The training error on random labels is 0.",
+            statement="The training error on random labels is 0 after the last step.",
             value=lambda rows: _at(rows, 1.0).mean("training_error"),
             at_most=0.0,
         ),
         Criterion(
-            statement="The test error after random labels is at least 0.95 times chance.",
+            statement="After training on random labels, the test error is at least 0.95 times that of random guessing.",
             value=lambda rows: _at(rows, 1.0).mean("test_error") / _at(rows, 1.0).mean("chance"),
             at_least=0.95,
         ),
@@ -252,12 +252,12 @@ EXPERIMENT = Experiment(
             statement="Random labels need at most 5 times as many steps as true labels.", value=_slower, at_most=5.0
         ),
         Criterion(
-            statement="With 4 parameters per row, a random bit per row is memorized without an error.",
+            statement="With 4 parameters per row, the training error on random bits is 0.",
             value=lambda rows: _capacity(rows, 4.0),
             at_most=0.0,
         ),
         Criterion(
-            statement="With 0.25 parameters per row, at least 5 % of the random bits stay wrong.",
+            statement="With 0.25 parameters per row, the training error on random bits is at least 5 %.",
             value=lambda rows: _capacity(rows, 0.25),
             at_least=0.05,
         ),

@@ -1,23 +1,26 @@
 """Residual connections and norms in deep networks.
 
-Networks with one input layer and `depth` further hidden layers of equal width are compared:
+The networks have one input layer and `depth` further hidden layers of equal width. These kinds are compared:
 
     plain                        x ← relu(W x + b)
-    plain, He                    the same with He's initialization, which keeps the variance
+    plain, He                    the same with He's initialization, which keeps the variance from layer to layer
     batch norm, layer norm       x ← relu(norm(W x + b))
-    residual                     x ← x + W₂ relu(W₁ x + b₁) + b₂, so that a block counts as two layers
+    residual                     x ← x + W₂ relu(W₁ x + b₁) + b₂. A block has two layers and counts as two.
     residual + layer norm        x ← x + W₂ relu(W₁ norm(x) + b₁) + b₂, and a norm before the output
 
-All but "plain, He" start from PyTorch's default initialization, which users get if they choose nothing. It is smaller
-than He's. In a plain network, the gradient is therefore multiplied by about 1/√6 per layer. A norm divides by the small
-standard deviation, in the backward pass as well. A residual block adds x itself, so that one path from the loss to the
-first layer has no weights.
+All kinds except "plain, He" start from PyTorch's default initialization, which users get if they choose nothing. Its
+weights are smaller than He's. In a plain network, this multiplies the gradient by about 1/√6 per layer. A norm divides
+by the small standard deviation, also in the backward pass, which makes the gradient larger. A residual block adds x
+itself, so one path from the loss to the first layer contains no weights.
 
-Two numbers are measured on a table with classes. At initialization, the norm of the gradient of the first layer's
-weights, over all rows as one batch. After an equal number of steps of Adam, the mean loss of the batches of the last
-epoch, divided by the loss of the best constant prediction: 1 means that nothing was learned. Each network is trained
-with several learning rates, and the best one counts. Generalization is not measured: a deep network that does not fit
-its training rows is not overfitted, it cannot be optimized.
+Two numbers are measured on a table with classes:
+
+    gradient    the norm of the gradient of the first layer's weights at initialization, over all rows as one batch
+    loss        the mean training loss of the last epoch after a fixed number of Adam steps, divided by the loss of the
+                best constant prediction. 1 means that the network learned nothing.
+
+Each network is trained with several learning rates, and the lowest loss counts. Generalization is not measured. If a
+deep network does not even fit its training rows, the cause is not overfitting: its optimization fails.
 """
 
 from __future__ import annotations
@@ -126,8 +129,8 @@ def summary(rows: Rows) -> str:
     changes = ", ".join(f"{gradient_change(rows, kind):.1g} ({kind})" for kind in named)
     losses = ", ".join(f"{deepest_loss(rows, kind):.0%} ({kind})" for kind in rows.distinct("kind"))
     return (
-        f"From depth {shallow} to {deep}, the gradient of the first layer is multiplied by {changes}. "
-        f"After training, the networks of depth {deep} keep {losses} of the loss of a constant prediction."
+        f"From depth {shallow} to {deep}, the gradient of the first layer is multiplied by {changes}. After training, "
+        f"the loss of the networks of depth {deep}, relative to a constant prediction, is {losses}."
     )
 
 
@@ -145,7 +148,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
             title="training loss after equal steps",
             lines=curves(rows.having(lambda row: np.isfinite(row["loss"])), "depth", "loss", "kind"),
             x_label="number of hidden layers",
-            y_label="1 = nothing learned",
+            y_label="loss / loss of a constant",
             log_x=True,
         ),
     ]
@@ -160,7 +163,7 @@ EXPERIMENT = Experiment(
     name="residual_connections",
     title="Residual connections",
     claim="In deep plain networks, the gradient of the first layers vanishes, and training fails. Batch norm, layer "
-    "norm and residual connections each prevent this, so that networks of 64 layers can be trained.",
+    "norm and residual connections each prevent this: networks with 64 layers can be trained.",
     sources=(
         "Ioffe and Szegedy 2015, Batch Normalization",
         "He, Zhang, Ren and Sun 2015, Deep Residual Learning for Image Recognition",
@@ -177,29 +180,31 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="From the shallowest to the deepest plain network, the gradient shrinks to 1/1000 or less.",
+            statement="Deepest / shallowest plain network: the ratio of the gradients is at most 1/1000.",
             value=lambda rows: gradient_change(rows, PLAIN),
             at_most=1e-3,
             log=True,
         ),
         Criterion(
-            statement="With residual connections and layer norm, it shrinks or grows at most tenfold.",
+            statement="Deepest and shallowest network with residual connections and layer norm: the gradients differ "
+            "by at most a factor of 10.",
             value=lambda rows: max(gradient_change(rows, RESIDUAL_NORM), 1 / gradient_change(rows, RESIDUAL_NORM)),
             at_most=10,
             log=True,
         ),
         Criterion(
-            statement="The deepest plain network keeps at least 90 % of the loss of a constant prediction.",
+            statement="Deepest plain network: the loss is at least 90 % of that of a constant prediction.",
             value=lambda rows: deepest_loss(rows, PLAIN),
             at_least=0.9,
         ),
         Criterion(
-            statement="Of the deepest networks with a norm alone, each keeps at most 10 % of this loss.",
+            statement="Deepest networks with a norm only: the loss is at most 10 % of that of a constant prediction.",
             value=lambda rows: deepest_loss(rows, BATCH_NORM, LAYER_NORM),
             at_most=0.1,
         ),
         Criterion(
-            statement="Of the deepest residual networks, with and without norm, each keeps at most 10 % of this loss.",
+            statement="Deepest residual networks, with and without norm: the loss is at most 10 % of that of a "
+            "constant prediction.",
             value=lambda rows: deepest_loss(rows, RESIDUAL, RESIDUAL_NORM),
             at_most=0.1,
         ),
@@ -215,13 +220,13 @@ EXPERIMENT = Experiment(
         ),
         Published(
             what="Training error of residual networks with depth",
-            theirs="lower with 56 layers than with 20, and lower still with 110",
+            theirs="lower with 56 layers than with 20, and even lower with 110",
             source="He et al. 2015, Figure 6",
             ours=lambda rows: f"loss {depths_of(rows, RESIDUAL, 'loss')}",
         ),
         Published(
             what="Gradient of networks with batch norm and no residual connections",
-            theirs="grows exponentially with depth, so that deep networks cannot be trained",
+            theirs="grows exponentially with depth, so deep networks cannot be trained",
             source="Yang et al. 2019, abstract",
             ours=lambda rows: f"first layer: {depths_of(rows, BATCH_NORM, 'gradient')}",
         ),

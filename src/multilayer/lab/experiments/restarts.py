@@ -1,20 +1,22 @@
 """Convex models have one optimum, networks have many.
 
-Linear models and networks with one hidden layer learn the same rows several times. All rows are one batch, so two
-restarts differ in their start only. Every model minimizes a mean loss plus λ/2 times the squared weights:
+Linear models and networks with one hidden layer are trained several times on the same rows. These repetitions are
+called restarts. Every step uses all rows, so restarts of a network differ only in their initial weights. Each model
+minimizes a mean loss plus λ/2 times the sum of the squared weights:
 
     logistic regression    the solver starts from random weights                          strictly convex in the weights
     support vector machine the solver visits the rows in random order (coordinate descent in the dual)     convex
     network                random initial parameters, Adam with a learning rate that falls to 0           not convex
 
-For each pair of restarts, two distances are computed: the share of test rows on which the predicted classes differ, and
-‖w − v‖ / √(‖w‖ ‖v‖) of the weights. Renaming the hidden units of a network does not change its function. So the units
-of one network are first matched with those of the other, such that the sum of squared distances is as small as
-possible. The spread of the objective is its standard deviation over the restarts, relative to its mean.
+For each pair of restarts, two differences are computed: the share of test rows with different predicted classes, and
+the relative distance of the weights, ‖w − v‖ / √(‖w‖ ‖v‖). The order of the hidden units of a network does not change
+its function. Each unit of one network is therefore first matched with a unit of the other network, so that the sum of
+squared distances is as small as possible. The objective is the minimized quantity. Its spread is its standard deviation
+over the restarts, divided by its mean.
 
-The second table is XOR: four rows, two inputs. A restart fails if it gets one of the four rows wrong at the end. A ReLU
-network needs two hidden units for it, but two units often do not find it. The experiment does not show whether the
-end points of the networks are exact minima: their gradient is small, not zero.
+The second table is XOR, with four rows and two inputs. A restart fails if one of the four rows is wrong at the end. Two
+hidden ReLU units can represent XOR, but training with two units often does not find the weights. The experiment does
+not show whether the networks end at exact minima: their gradient at the end is small, but not zero.
 """
 
 from __future__ import annotations
@@ -223,12 +225,13 @@ def failures(rows: Rows, choose: Callable[[Iterable[int]], int]) -> float:
 def summary(rows: Rows) -> str:
     own = networks(rows)
     return (
-        f"Restarts of convex models differ by {convex(rows, 'distance'):.0e} of the length of their weights and on "
-        f"{100 * convex(rows, 'disagreement'):.1f} % of the test rows. Those of networks differ by "
-        f"{own.mean('distance'):.2f} and on {100 * own.mean('disagreement'):.1f} %, while their test error varies by "
-        f"{100 * own.mean('test_spread'):.1f} points around {100 * own.mean('test_error'):.1f} %. On XOR, "
-        f"{100 * failures(rows, min):.0f} % of the smallest networks fail and {100 * failures(rows, max):.0f} % of the "
-        "largest."
+        "For restarts of convex models, the relative distance of the weights is at most "
+        f"{convex(rows, 'distance'):.0e}, and at most {100 * convex(rows, 'disagreement'):.1f} % of the test rows are "
+        f"predicted differently. For networks, the distance is {own.mean('distance'):.2f}, and "
+        f"{100 * own.mean('disagreement'):.1f} % are predicted differently. The test error of networks is "
+        f"{100 * own.mean('test_error'):.1f} % with a standard deviation of {100 * own.mean('test_spread'):.1f} "
+        f"percentage points over the restarts. On XOR, {100 * failures(rows, min):.0f} % of the smallest networks "
+        f"fail, and {100 * failures(rows, max):.0f} % of the largest."
     )
 
 
@@ -251,7 +254,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
             log_y=True,
         ),
         Panel(
-            title="distance of the weights of two restarts",
+            title="relative distance of the weights",
             lines=[
                 curve(own, "width", "distance", name="network"),
                 *(
@@ -264,7 +267,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
             log_y=True,
         ),
         Panel(
-            title="test rows that restarts predict differently",
+            title="test rows predicted differently",
             lines=[
                 curve(percents, "width", "disagreement", name="differ"),
                 curve(percents, "width", "test_error", name="wrong"),
@@ -274,7 +277,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
             log_x=True,
         ),
         Panel(
-            title="share of restarts that fail on XOR",
+            title="restarts that fail on XOR",
             lines=[curve(rows.where(kind="xor"), "width", "fails", name="")],
             x_label="hidden units",
             log_x=True,
@@ -292,8 +295,8 @@ EXPERIMENT = Experiment(
     name="restarts",
     title="One optimum or many",
     claim="A convex model, such as a linear support vector machine, ends at the same optimum from every start. A "
-    "network ends at different ones, which are almost equally good; the larger it is, the less they differ. Small "
-    "networks sometimes fail completely.",
+    "network ends at different optima that are almost equally good. The larger the network is, the less the quality "
+    "of its optima differs. Small networks sometimes fail completely.",
     sources=(
         "Boyd and Vandenberghe 2004, Convex optimization",
         "Choromanska et al. 2015, The loss surfaces of multilayer networks",
@@ -318,27 +321,27 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="The weights of restarts of convex models differ by at most 1 %.",
+            statement="Convex models: the relative distance of the weights of two restarts is at most 0.01.",
             value=lambda rows: convex(rows, "distance"),
             at_most=0.01,
         ),
         Criterion(
-            statement="The weights of restarts of networks differ by at least 30 %, after matching their units.",
+            statement="Networks: the relative distance of the weights is at least 0.3 after matching the units.",
             value=lambda rows: networks(rows).mean("distance"),
             at_least=0.3,
         ),
         Criterion(
-            statement="The test error of networks varies by at most 1 point over the restarts, with the most units.",
+            statement="Largest networks: the standard deviation of the test error over the restarts is at most 0.01.",
             value=lambda rows: networks(rows).where(width=max(networks(rows).values("width"))).mean("test_spread"),
             at_most=0.01,
         ),
         Criterion(
-            statement="The spread of the objective with the most units is at most half of that with the fewest.",
+            statement="The spread of the objective of the largest networks is at most half of that of the smallest.",
             value=lambda rows: ratio(rows, "spread"),
             at_most=0.5,
         ),
         Criterion(
-            statement="With 2 hidden units, at least a tenth of the restarts fail on XOR.",
+            statement="With 2 hidden units, at least 10 % of the restarts fail on XOR.",
             value=lambda rows: failures(rows, min),
             at_least=0.1,
         ),

@@ -1,22 +1,22 @@
 """Sharp and flat minima.
 
-The sharpness of a solution is the largest eigenvalue λ of the Hessian of its training loss: the loss rises by λε²/2 at
-the distance ε in the steepest direction. The loss is the squared error with one output per class. Unlike that of the
-cross-entropy, its Hessian does not vanish where all training rows are fitted.
+The sharpness of a solution is the largest eigenvalue λ of the Hessian of its training loss. At the distance ε in the
+steepest direction, the loss is higher by λε²/2. The loss is the squared error with one output per class. The Hessian
+of the cross-entropy would vanish where all training rows are fitted, but that of the squared error does not.
 
-    batches      Networks start from the same weights and are trained by gradient descent of one learning rate, with
-                 batches of different sizes, until their training loss falls below the same bound. Measured are λ, the
-                 test error, and the loss after every weight w was changed to w(1 + rξ), where ξ is normal: the mean
-                 over some draws.
-    rescaling    ReLU has relu(αz) = α relu(z) for α > 0. So a hidden layer can be multiplied by α, and the next one
-                 divided by α. The network computes the same function, but its sharpness changes (Dinh et al. 2017).
-                 Relative changes of the weights, as above, do not see this rescaling.
-    edge         A step of gradient descent of length η along a direction of curvature λ multiplies the distance from
-                 the minimum by 1 − ηλ, so it is stable while λ < 2/η. With all rows in each step, λ is measured in
-                 the course of the training. Cohen et al. find that λ rises until about 2/η and stays there. If the
-                 initial λ is larger, the first steps overshoot until they arrive where λ is below 2/η.
+    batches      Networks start from the same weights. They are trained by gradient descent with batches of different
+                 sizes and one learning rate, until the training loss falls below a bound, which is the same for all.
+                 Then λ and the test error are measured. The increase of the loss is also measured if every weight w
+                 becomes w(1 + rξ) with normal random numbers ξ, averaged over several draws.
+    rescaling    ReLU has relu(αz) = α relu(z) for α > 0. If a hidden layer is multiplied by α and the next layer is
+                 divided by α, the network computes the same function, but its sharpness changes (Dinh et al. 2017).
+                 The increase of the loss under relative changes of the weights, as above, stays the same.
+    edge         A step of gradient descent with the learning rate η in a direction of curvature λ multiplies the
+                 distance from the minimum by 1 − ηλ. It is stable while λ < 2/η. The networks are trained with all rows
+                 in each step, and λ is measured during training. Cohen et al. (2021) find that λ rises to about 2/η and
+                 stays there. If the initial λ is above 2/η, the first steps overshoot until λ is below 2/η.
 
-What is left out: adaptive optimizers, learning rates chosen for each batch size, and convolutional networks.
+The experiment leaves out adaptive optimizers, learning rates tuned for each batch size, and convolutional networks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..tables import class_count, classification, divided
 from ..training import Network, Task, Training, train
 
 POINTS = 15
-"""Number of measurements in the course of a training."""
+"""Number of measurements during one training run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Settings:
 
 
 def parts(settings: Settings) -> Sequence[tuple[str, float]]:
-    """Return the kind and the number of each piece of work."""
+    """Return each kind of measurement, with its batch size, number or learning rate."""
     return [
         *(("batch", batch) for batch in settings.batches),
         ("rescaling", 1.0),
@@ -121,7 +121,7 @@ def _solution(
 
 
 def _rise(network: Network, task: Task, settings: Settings, seed: int) -> float:
-    """Return by how much the loss rises in the mean if every weight changes by a random share of itself."""
+    """Return the mean increase of the loss if every weight changes by a random share of itself."""
     generator, weights, before = np.random.default_rng([seed, 1]), flat(network), network.loss(task)
     draws = generator.normal(size=(settings.draws, len(weights)))
     after = [with_weights(network, weights * (1 + settings.change * draw)).loss(task) for draw in draws]
@@ -156,7 +156,7 @@ def rescaled(network: Network, factor: float) -> Network:
 
 
 def _edge(settings: Settings, rate: float, task: Task, seed: int) -> Iterator[Row]:
-    """Measure the sharpness in the course of gradient descent with all rows in each step."""
+    """Measure the sharpness during gradient descent with all rows in each step."""
     at = tuple(sorted({round(settings.steps * i / POINTS) for i in range(POINTS + 1)}))
     options = Training(steps=settings.steps, optimizer="sgd", learning_rate=rate, at=at, seed=seed)
     trained = train(_spec(settings, task, "tanh"), task, options)
@@ -207,11 +207,11 @@ def summary(rows: Rows) -> str:
     small, large = _by_batch(own, "test_error")
     scaled = rows.where(kind="rescaling")
     return (
-        f"Batches of {max(own.values('batch'))} rows lead to solutions that are {_ratio(own, 'sharpness'):.2f} times "
-        f"as sharp as batches of {min(own.values('batch'))}. Their test error is {large:.2%}, that of small batches "
-        f"{small:.2%}. Without a change of the function, rescaling by up to {max(scaled.values('factor')):g} makes a "
-        f"solution {_rescaled_sharpness(rows):.0f} times as sharp. Gradient descent with all rows ends at "
-        f"{_stability(rows):.2f} times 2/η."
+        f"Solutions of batches of {max(own.values('batch'))} rows are {_ratio(own, 'sharpness'):.2f} times as sharp as "
+        f"those of batches of {min(own.values('batch'))} rows. The test error is {large:.2%} with the largest batch "
+        f"and {small:.2%} with the smallest. Rescaling the layers by up to {max(scaled.values('factor')):g} makes a "
+        f"solution {_rescaled_sharpness(rows):.0f} times as sharp without changing its function. Gradient descent with "
+        f"all rows ends at a sharpness of {_stability(rows):.2f} times 2/η."
     )
 
 
@@ -219,7 +219,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
     batch, scaled, edge = (rows.where(kind=kind) for kind in ("batch", "rescaling", "edge"))
     return [
         Panel(
-            title="sharpness by batch size, equal training loss",
+            title="sharpness at equal training loss",
             lines=[curve(batch, "batch", "sharpness", name="")],
             x_label="rows per batch",
             y_label="largest eigenvalue",
@@ -232,18 +232,18 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
             log_x=True,
         ),
         Panel(
-            title="the same function, rescaled",
+            title="one function, rescaled layers",
             lines=[
                 curve(scaled, "factor", "sharpness", name="sharpness", log=True),
                 curve(scaled, "factor", "rise", name="rise of loss"),
             ],
-            x_label="factor of the first layer",
-            y_label="relative to factor 1",
+            x_label="factor α of the first layer",
+            y_label="relative to α = 1",
             log_x=True,
             log_y=True,
         ),
         Panel(
-            title="sharpness × learning rate / 2 in training",
+            title="sharpness / (2/η) during training",
             lines=[
                 *(curve(own, "steps", "stability", name=f"η = {rate:g}") for (rate,), own in edge.by("rate")),
                 Line(name="edge", x=[0, max(edge.values("steps"))], y=[1, 1], dashed=True),
@@ -257,8 +257,9 @@ EXPERIMENT = Experiment(
     name="sharp_minima",
     title="Sharp and flat minima",
     claim="Small batches lead to flat minima, which generalize well, and large batches to sharp minima, which "
-    "generalize poorly. Gradient descent with all rows makes the minimum as sharp as the learning rate η allows: 2/η. "
-    "Yet sharpness alone explains nothing: rescaling the layers of a ReLU network changes it, and not the function.",
+    "generalize poorly. Gradient descent with all rows ends at 2/η, the largest sharpness that is stable with the "
+    "learning rate η. Sharpness alone does not explain generalization: rescaling the layers of a ReLU network changes "
+    "the sharpness, but not the function.",
     sources=(
         "Hochreiter and Schmidhuber 1997, Flat minima",
         "Keskar et al. 2017, On large-batch training for deep learning: generalization gap and sharp minima",
@@ -275,17 +276,19 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="The largest batch leads to a sharpness at least 1.2 times that of the smallest one.",
+            statement="The sharpness with the largest batch is at least 1.2 times that with the smallest batch.",
             value=lambda rows: _ratio(rows, "sharpness"),
             at_least=1.2,
         ),
         Criterion(
-            statement="With the largest batch, random changes of weights raise the loss at least 1.2 times as much.",
+            statement="With the largest batch, random changes of the weights raise the loss at least 1.2 times as much "
+            "as with the smallest batch.",
             value=lambda rows: _ratio(rows, "rise"),
             at_least=1.2,
         ),
         Criterion(
-            statement="The test error of the largest batch is higher by at least 0.25 percentage points.",
+            statement="The test error is at least 0.25 percentage points higher with the largest batch than with the "
+            "smallest.",
             value=_advantage,
             at_least=0.0025,
         ),
@@ -314,7 +317,7 @@ EXPERIMENT = Experiment(
     panels=panels,
     published=(
         Published(
-            what="Sharpness times η/2 of gradient descent with all rows",
+            what="Sharpness / (2/η) of gradient descent with all rows",
             theirs="just above 1",
             source="Cohen et al. 2021",
             ours=lambda rows: f"{_stability(rows):.3f}",
@@ -324,8 +327,8 @@ EXPERIMENT = Experiment(
             theirs="large batches end in sharper minima with a lower test accuracy",
             source="Keskar et al. 2017",
             ours=lambda rows: (
-                f"{_ratio(rows, 'sharpness'):.2f} times as sharp, with {100 * _advantage(rows):+.2f} percentage points "
-                "of test error"
+                f"{_ratio(rows, 'sharpness'):.2f} times as sharp; the test error changes by "
+                f"{100 * _advantage(rows):+.2f} percentage points"
             ),
         ),
     ),

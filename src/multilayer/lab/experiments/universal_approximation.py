@@ -1,23 +1,24 @@
 """Universal approximation: largest error by number of units.
 
 The target is a sum of waves cos(w·x + φ) with random directions, frequencies and phases on [−1, 1] or [−1, 1]². The
-error is the largest absolute difference on a fine grid, divided by the range of the target. It is measured for
+error is the largest absolute difference between network and target on a fine grid, divided by the range of the target.
+It is measured for four kinds of networks:
 
-    constructed networks    A function g(t) of t = u·x is approximated by N units. With steep sigmoids, the output is a
-                            staircase with N steps: error O(1/N). With ReLU, it is the polygon through N + 1 points of
-                            g: error ≤ h²/8 · max|g″| for points at a distance h, so O(1/N²). In two dimensions, every
-                            wave is such a function, and gets its share of the units (as the cosines in the proof of
-                            Hornik, Stinchcombe and White).
-    trained networks        one hidden layer, Adam on all points of a grid
-    polynomial activations  zᵖ: hidden weights are random, output weights are those of least squares. Any number of
-                            units gives a polynomial of degree p. The smallest possible error of such a polynomial is
-                            computed with a linear program.
-    bounded width           The ReLU network above, one unit per layer: the d inputs, the next unit and the sum so far
-                            pass from layer to layer, so that width d + 2 is enough for N layers. A network of width 1
-                            is monotone. Its smallest possible error in one dimension is max (f(x) − f(y))/2 over x < y,
-                            or the same for −f if that is smaller.
+    constructed networks    Each wave is a function g(t) of one variable t = u·x, which N units approximate. With steep
+                            sigmoids, the output is a staircase with N steps: error O(1/N). With ReLU, the output is the
+                            piecewise linear function through N + 1 points of g. If the distance of the points is h, the
+                            error is at most h²/8 · max|g″|, so O(1/N²). In two dimensions, the units are divided among
+                            the waves (as in the proof of Hornik, Stinchcombe and White).
+    trained networks        One hidden layer, trained by Adam on all points of a grid.
+    polynomial activations  The activation is zᵖ. The hidden weights are random, and the output weights are fitted by
+                            least squares. With any number of units, the network is a polynomial of degree p. A linear
+                            program computes the smallest possible error of such a polynomial.
+    bounded width           The ReLU network above is rewritten with one of its units per layer. Each layer passes on
+                            the d inputs, the next unit and the sum so far. So width d + 2 and N layers are enough. A
+                            network of width 1 is monotone, so in one dimension its error is at least
+                            max (f(x) − f(y))/2 over x < y, or the same for −f if that is smaller.
 
-The experiment leaves out how many units a given function needs in high dimensions, and other norms of the error.
+The experiment leaves out how many units a given function needs in high dimensions, and other measures of the error.
 """
 
 from __future__ import annotations
@@ -173,10 +174,11 @@ def summary(rows: Rows) -> str:
     learned = at_most_units(rows, method="trained")
     sigmoid, relu = (learned.where(activation=name).mean("error") for name in ("sigmoid", "relu"))
     return (
-        f"In one dimension, {most} units have a largest error of {found.where(activation='sigmoid').mean('error'):.1e} "
-        f"of the range with sigmoids and {found.where(activation='relu').mean('error'):.1e} with ReLU. Trained "
-        f"networks with {learned[0]['units']} units reach {sigmoid:.2f} and {relu:.2f}. With z² as activation, the "
-        f"error stays at {at_most_units(rows, method='polynomial', activation='z^2').mean('error'):.2f}."
+        f"In one dimension, constructed networks with {most} units have a largest error of "
+        f"{found.where(activation='sigmoid').mean('error'):.1e} of the range with sigmoids and "
+        f"{found.where(activation='relu').mean('error'):.1e} with ReLU. Trained networks with "
+        f"{learned[0]['units']} units reach {sigmoid:.2f} and {relu:.2f}. With the activation z², the error "
+        f"stays at {at_most_units(rows, method='polynomial', activation='z^2').mean('error'):.2f}."
     )
 
 
@@ -221,9 +223,9 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
 EXPERIMENT = Experiment(
     name="universal_approximation",
     title="Universal approximation",
-    claim="One hidden layer with enough units approximates any continuous function on a bounded region with any "
-    "accuracy, if the activation is not a polynomial. Deep networks with a width a little above the number of inputs "
-    "can do the same. Training finds such networks.",
+    claim="One hidden layer with enough units approximates any continuous function on a bounded region to any "
+    "accuracy, if the activation is not a polynomial. Deep networks that are only slightly wider than the number of "
+    "inputs can do the same. Training finds such networks.",
     sources=(
         "Cybenko 1989, Approximation by superpositions of a sigmoidal function",
         "Hornik, Stinchcombe and White 1989, Multilayer feedforward networks are universal approximators",
@@ -241,28 +243,28 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement="The constructed networks with the most units have errors of 1 % of the range or less, with "
-            "sigmoid and ReLU, in one and two dimensions.",
+            statement="Constructed networks with the most units: the errors are at most 1 % of the range, with sigmoid "
+            "and ReLU, in one and two dimensions.",
             value=lambda rows: _worst(rows, "constructed"),
             at_most=0.01,
         ),
         Criterion(
-            statement="The ReLU networks of width d + 2 with the most layers have errors of 1 % or less.",
+            statement="ReLU networks of width d + 2 with the most layers: the errors are at most 1 % of the range.",
             value=lambda rows: _worst(rows, "narrow"),
             at_most=0.01,
         ),
         Criterion(
-            statement="The trained ReLU networks with the most units have errors of 5 % or less.",
+            statement="Trained ReLU networks with the most units: the errors are at most 5 % of the range.",
             value=lambda rows: at_most_units(rows, method="trained", activation="relu").mean("error"),
             at_most=0.05,
         ),
         Criterion(
-            statement="The trained sigmoid networks with the most units have errors of 5 % or less.",
+            statement="Trained sigmoid networks with the most units: the errors are at most 5 % of the range.",
             value=lambda rows: at_most_units(rows, method="trained", activation="sigmoid").mean("error"),
             at_most=0.05,
         ),
         Criterion(
-            statement="With polynomial activations, the error is 10 % or more with any number of units.",
+            statement="With polynomial activations, the error is at least 10 % of the range with any number of units.",
             value=lambda rows: float(rows.where(method="polynomial").numbers("error").min()),
             at_least=0.1,
         ),
@@ -271,14 +273,14 @@ EXPERIMENT = Experiment(
     panels=panels,
     published=(
         Published(
-            what="Power of the number of units with which the error of ReLU falls in one dimension",
-            theirs="−2: error ≤ h²/8 · max|f″| of a polygon",
+            what="Exponent of the number of units in the error of ReLU in one dimension",
+            theirs="−2: error ≤ h²/8 · max|f″| of piecewise linear interpolation",
             source="de Boor 1978, A Practical Guide to Splines, chapter III",
             ours=lambda rows: f"{rate(rows, 'relu'):.2f}",
         ),
         Published(
             what="Smallest width of ReLU networks that approximate every continuous function of d inputs",
-            theirs="d + 4 is enough (in the mean), d + 1 is enough and d is not (largest error)",
+            theirs="d + 4 is enough for the mean error; for the largest error, d + 1 is enough and d is not",
             source="Lu et al. 2017, theorem 1; Hanin and Sellke 2017, theorem 1",
             ours=lambda rows: (
                 f"width 3 for one input: error {at_most_units(rows, method='narrow', inputs=1).mean('error'):.1e}; "

@@ -1,16 +1,16 @@
 """Vanishing gradients by activation and depth.
 
-A network of `depth` hidden layers of equal width gets standard normal inputs and targets. Its initialization is that of
-He for ReLU and GELU, and that of Xavier for sigmoid and tanh. No training takes place. For each hidden layer, the root
-mean square over rows and units of ∂L/∂z is measured, where z are the values before the activation. The ratio from the
-last hidden layer to the first one, to the power 1 / (depth − 1), is the factor per layer.
+A network with `depth` hidden layers of equal width gets standard normal inputs and targets. He's initialization is used
+for ReLU and GELU, and Xavier's for sigmoid and tanh. The network is not trained. For each hidden layer, the root mean
+square of ∂L/∂z over rows and units is measured, where z are the values before the activation. The value of the first
+hidden layer divided by that of the last one, to the power 1 / (depth − 1), is the factor per layer.
 
-    bound for sigmoid     σ′(z) ≤ 1/4, so with weights of norm 1 a layer passes at most 1/4 of the gradient
-    ReLU                  the slope of an active unit is exactly 1; half of the units are inactive, and the variance
-                          2/n of He's initialization makes up for them
+    bound for sigmoid     σ′(z) ≤ 1/4. With weights that keep the norm, a layer passes at most 1/4 of the gradient.
+    ReLU                  The slope of an active unit is exactly 1. Half of the units are inactive, and the variance 2/n
+                          of He's initialization compensates for them.
 
-The factor that is measured contains the weights: Xavier's initialization keeps the root mean square of a vector that
-is multiplied by the weights.
+The measured factor includes the effect of the weights. Multiplication by weights with Xavier's initialization keeps the
+root mean square of a vector.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def measure(settings: Settings, part: tuple[str, int], seed: int) -> Iterator[Ro
 
 
 def factor(rows: Rows, activation: str) -> float:
-    """Return the factor per layer in the deepest network: below 1 the gradient vanishes toward the input."""
+    """Return the factor per layer in the deepest network. Below 1, the gradient vanishes toward the input."""
     own = rows.where(activation=activation)
     depth = max(own.values("depth"))
     return own.where(depth=depth, layer=1).mean("relative") ** (1 / (depth - 1))
@@ -71,7 +71,7 @@ def summary(rows: Rows) -> str:
     share = rows.where(activation="sigmoid", depth=depth, layer=1).mean("relative")
     return (
         f"Per layer toward the input, the gradient is multiplied by {factors}. "
-        f"After {depth} sigmoid layers, {share:.1e} of it is left."
+        f"After {depth} sigmoid layers, a share of {share:.1e} is left."
     )
 
 
@@ -99,7 +99,7 @@ EXPERIMENT = Experiment(
     name="vanishing_gradients",
     title="Vanishing gradients",
     claim="The gradient of a sigmoid network shrinks by a factor of at most 0.25 per layer, so that about 0.25^L is "
-    "left after L layers. With ReLU, an active unit passes the gradient unchanged, and it does not vanish.",
+    "left after L layers. With ReLU, an active unit passes the gradient unchanged, and the gradient does not vanish.",
     sources=(
         "Hochreiter 1991, Untersuchungen zu dynamischen neuronalen Netzen",
         "Glorot and Bengio 2010, Understanding the difficulty of training deep feedforward neural networks",
@@ -132,7 +132,7 @@ EXPERIMENT = Experiment(
     panels=panels,
     published=(
         Published(
-            what="Gradient of the first of 10 sigmoid layers, relative to the last",
+            what="Gradient of the first of 10 sigmoid layers, relative to the last layer",
             theirs="at most 0.25⁹ ≈ 3.8e-6",
             source="σ′(z) ≤ 1/4, with weights that keep the norm",
             ours=lambda rows: (

@@ -1,22 +1,23 @@
 """Variance through depth by initialization.
 
-An untrained network of `depth` hidden layers of equal width n gets standard normal inputs and standard normal gradients
-at its outputs. `ml.variance` measures the mean square of the activations a and of the gradients ∂L/∂a of each hidden
-layer, and predicts both for wide networks. Each seed takes the geometric mean of several networks, because the product
-of many random matrices varies by a constant factor per layer (Hanin 2018). With weights of variance V, a layer
-multiplies the mean square
+An untrained network with `depth` hidden layers of equal width n gets standard normal inputs, and standard normal
+gradients at its outputs. `ml.variance` measures the mean square of the activations a and of the gradients ∂L/∂a of each
+hidden layer. It also predicts both for wide networks. For each seed, the geometric mean of several networks is used,
+because products of many random matrices vary strongly from network to network (Hanin 2018). With weights of variance V,
+a layer changes the mean square as follows:
 
-    of z = W a      by n V
-    of a = f(z)     by 1/2 for ReLU, exactly, because z is symmetric; by less than 1 for tanh, which saturates
+    z = W a      multiplied by n V
+    a = f(z)     multiplied by exactly 1/2 for ReLU, because z is symmetric, and by less than 1 for tanh, which
+                 saturates
 
-so that V = 2/n (He) is steady for ReLU, and V = 1/n (Xavier, at equal widths) for small z of tanh. A variance that does
-not depend on n is steady at one width only: at n = 64, ReLU multiplies by 32 with V = 1, and by 0.32 with V = 0.01.
-PyTorch's default for linear layers is V = 1/(3n), and adds random biases of the same variance. In deep layers, its
-activations are those that the biases cause, the same for every row.
+So the mean square is steady with V = 2/n (He) for ReLU, and with V = 1/n (Xavier, at equal widths) for small z of tanh.
+A variance that does not depend on n is steady at one width only. At n = 64, a ReLU layer multiplies the mean square by
+32 with V = 1, and by 0.32 with V = 0.01. PyTorch's default for linear layers is V = 1/(3n), with random biases of the
+same variance. The activations of its deep layers come from the biases, and are the same for every row.
 
-Changes are compared between the first and the last hidden layer. As in the rest of the package, a change of at most
-tenfold is called steady, and one of more than a thousandfold vanishing or exploding. The experiment does not train: a
-network with vanishing activations can still learn with a norm, which is the subject of "Residual connections".
+The first and the last hidden layer are compared. As in the rest of the package, a change by at most a factor of 10 is
+called steady, and a change by a factor of more than 1000 is called vanishing or exploding. The networks are not
+trained. A network with vanishing activations can still learn if it has a norm: see "Residual connections".
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def measure(settings: Settings, part: tuple[str, str], seed: int) -> Iterator[Ro
 
 
 def label(scheme: str) -> str:
-    """Return the name of an initialization for people."""
+    """Return the name of an initialization in plots and texts."""
     return NAMES.get(scheme, scheme)
 
 
@@ -112,10 +113,10 @@ def summary(rows: Rows) -> str:
     large, small = (change(rows, "relu", scheme, "forward") for scheme in ("normal(1)", "normal(0.01)"))
     default = change(rows, "relu", "torch", "backward")
     return (
-        f"From the first to the last of {depth} layers, sizes change {he:.1f}-fold with He and ReLU and "
-        f"{xavier:.1f}-fold with Xavier and tanh. With ReLU, the activations are multiplied by "
-        f"{large:.0e} at variance 1 and by {small:.0e} at 0.01, and the gradients by "
-        f"{default:.0e} with PyTorch's default."
+        f"Between the first and the last of {depth} layers, the mean square changes by a factor of {he:.1f} with He "
+        f"and ReLU, and {xavier:.1f} with Xavier and tanh. With ReLU, the mean square of the activations is multiplied "
+        f"by {large:.0e} at variance 1 and by {small:.0e} at variance 0.01. With PyTorch's default, the mean square of "
+        f"the gradients is multiplied by {default:.0e}."
     )
 
 
@@ -150,7 +151,7 @@ def factors(rows: Rows) -> str:
     """Return the factor per ReLU layer of each initialization as text."""
     steps = max(rows.values("layer")) - 1
     return ", ".join(
-        f"{label(scheme)} {change(rows, 'relu', scheme, 'backward') ** (1 / steps):.2f}"
+        f"{label(scheme)}: {change(rows, 'relu', scheme, 'backward') ** (1 / steps):.2f}"
         for scheme in rows.distinct("scheme")
     )
 
@@ -159,8 +160,9 @@ EXPERIMENT = Experiment(
     name="variance_through_depth",
     title="Variance through depth",
     claim="Weights of variance 2/n (He) keep the size of activations and gradients through ReLU layers, and 2/(n_in + "
-    "n_out) (Xavier) keeps it through tanh layers. Variance 1 makes the activations explode, variance "
-    "0.01 and PyTorch's default make signals vanish. Each ReLU halves the mean square.",
+    "n_out) (Xavier) keeps it through tanh layers. Variance 1 makes the activations explode. "
+    "Variance 0.01 makes the activations vanish, and PyTorch's default makes the gradients vanish. Each ReLU halves "
+    "the mean square.",
     sources=(
         "Glorot and Bengio 2010, Understanding the difficulty of training deep feedforward neural networks",
         "He, Zhang, Ren and Sun 2015, Delving Deep into Rectifiers",
@@ -187,7 +189,8 @@ EXPERIMENT = Experiment(
             at_most=STEADY,
         ),
         Criterion(
-            statement=f"With ReLU, activations grow {EXTREME:g}-fold at variance 1, and shrink as much at 0.01.",
+            statement=f"With ReLU, activations grow by a factor of at least {EXTREME:g} at variance 1, and shrink as "
+            "much at variance 0.01.",
             value=lambda rows: min(
                 change(rows, "relu", "normal(1)", "forward"), 1 / change(rows, "relu", "normal(0.01)", "forward")
             ),
@@ -201,7 +204,7 @@ EXPERIMENT = Experiment(
             log=True,
         ),
         Criterion(
-            statement="A ReLU multiplies the mean square by 0.5, to within 0.03.",
+            statement="The factor of a ReLU on the mean square differs from 0.5 by at most 0.03.",
             value=lambda rows: abs(rows.where(activation="relu", scheme="he").mean("passed") - 0.5),
             at_most=0.03,
         ),
@@ -210,8 +213,8 @@ EXPERIMENT = Experiment(
     panels=panels,
     published=(
         Published(
-            what="Factor on the gradient per ReLU layer of width 64",
-            theirs="n V / 2: He 1, Xavier 0.5, PyTorch 0.17, V = 1 32, V = 0.01 0.32",
+            what="Factor on the mean square of the gradient per ReLU layer of width 64",
+            theirs="n V / 2 (He: 1, Xavier: 0.5, PyTorch: 0.17, V = 1: 32, V = 0.01: 0.32)",
             source="He et al. 2015, section 2.2, backward propagation case",
             ours=factors,
         ),
