@@ -53,10 +53,15 @@ def test_out_has_the_result_its_plot_and_its_page(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("lab", "vanishing_gradient"), "did you mean 'vanishing_gradients'"),
-        (("lab", "vanishing_gradients", "--data", "iris"), "generates its data"),
+        (("lab", "vanishing_gradients", "--data", "iris"), "does not use a table"),
         (("lab", "vanishing_gradients", "--seeds", "0"), "seeds must be at least 1"),
         (("lab", "vanishing_gradients", "--all"), "--all runs every experiment"),
         (("lab", "--all", "--data", "iris"), "--data is for one experiment"),
+        (("lab", "vanishing_gradients", "--workers", "0"), "workers must be at least 1"),
+        (("lab", "--seeds", "3"), "--seeds needs an experiment"),
+        (("lab", "--out", "results", "--json"), "--out needs an experiment"),
+        ((*QUICK, "--out", "/dev/null/x"), "a part of the path is a file"),
+        (("lab", "--all", "--out", "/dev/null/x"), "a part of the path is a file"),
     ],
 )
 def test_bad_arguments_are_one_line(

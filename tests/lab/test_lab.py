@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,37 @@ def test_a_criterion_is_met_only_if_the_whole_interval_is(values: list[float], b
     assert Criterion(statement="x.", value=lambda own: own.mean("x"), **bound).judge(rows).outcome == outcome
 
 
+def test_a_number_that_the_rows_do_not_determine_is_unclear() -> None:
+    rows = Rows({"seed": i, "x": math.inf, "zero": 0.0} for i in range(3))
+    for value in (
+        lambda own: own.mean("x") / own.mean("x"),
+        lambda own: 1 / own.mean("zero"),
+        lambda own: own.where(x=1.0).mean("x"),
+    ):
+        found = Criterion(statement="x.", value=value, at_least=0.0).judge(rows)
+        assert (found.outcome, found.measured) == ("unclear", "not measured")
+    zero = Criterion(statement="x.", value=lambda own: own.mean("zero"), at_most=1.0, log=True).judge(rows)
+    assert (zero.outcome, zero.low, zero.high) == ("met", 0.0, 0.0)
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert "there are no intervals" in tiny("vanishing_gradients", seeds=1).basis
+    assert "2 seeds, 95 % intervals" in tiny("vanishing_gradients").basis
+
+
+def test_a_result_names_the_command_that_repeats_it() -> None:
+    experiment = get("activation_functions")
+    rows = Rows([{"seed": 7}])
+
+    def command(size: str = "default", **changes: object) -> str:
+        return Result.of(experiment, experiment.sized(size, changes), rows, seconds=1).command  # type: ignore[arg-type]
+
+    assert command() == "mlp lab activation_functions --seeds 1 --first-seed 7"
+    assert command("full", data="my table.csv").endswith("--first-seed 7 --full --data 'my table.csv'")
+    assert command(steps=3).startswith("ml.lab.activation_functions(seeds=1, first_seed=7, data='digits'")
+    assert get("depth_and_width").sized("default", {"data": "iris"}).tables == ("iris",)
+
+
 def test_the_verdict_follows_from_the_outcomes() -> None:
     rows = Rows({"seed": i, "x": x} for i, x in enumerate([1.0, 1.1]))
     met, unclear, failed = (
@@ -102,6 +134,21 @@ def test_the_verdict_follows_from_the_outcomes() -> None:
 
 def test_the_rows_do_not_depend_on_the_number_of_workers() -> None:
     assert list(tiny("vanishing_gradients").rows) == list(tiny("vanishing_gradients", workers=2).rows)
+
+
+def test_a_measurement_uses_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    from threadpoolctl import threadpool_info
+
+    from multilayer.lab import running
+
+    experiment = replace(get("vanishing_gradients"), measure=lambda *_: [{"threads": _threads(threadpool_info())}])
+    monkeypatch.setattr(running, "get", lambda name: experiment)
+    _, rows = running.work("", experiment.tiny, running._Job(0, 0))
+    assert rows == [{"seed": 0, "threads": 1}]
+
+
+def _threads(pools: list[dict]) -> int:
+    return max(pool["num_threads"] for pool in pools)
 
 
 def test_other_seeds_give_other_rows() -> None:
@@ -152,7 +199,7 @@ def test_ctrl_c_keeps_the_complete_seeds(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_bad_settings_are_errors_that_say_what_to_do() -> None:
     with pytest.raises(OptionError, match="unknown setting 'widht': did you mean 'width'"):
         ml.lab.vanishing_gradients(widht=3)
-    with pytest.raises(OptionError, match="generates its data: leave out"):
+    with pytest.raises(OptionError, match="does not use a table of yours: leave out"):
         ml.lab.vanishing_gradients(data="iris")
     with pytest.raises(OptionError, match="seeds must be at least 1"):
         ml.lab.vanishing_gradients(seeds=0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import numpy as np
 import pytest
 
@@ -53,3 +56,15 @@ def test_error_and_loss_are_those_of_the_model() -> None:
     found = model.evaluate((rows.training.x, rows.training.y))
     assert error(model, rows.training) == pytest.approx(1 - found["accuracy"])
     assert log_loss(model, rows.training) == pytest.approx(found["log_loss"])
+
+
+def test_ctrl_c_does_not_leave_a_model_that_was_stopped() -> None:
+    settings = Settings(data="wine", rows=40, validation=20, sizes=(10,), width=8, epochs=1_000_000)
+    rows = divide(settings, classification("wine"), 0)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trained(settings, rows, "none", 0.0, 0)
+    finally:
+        timer.join()

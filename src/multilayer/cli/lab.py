@@ -60,6 +60,9 @@ def lab(
         _refuse_with_all(name, data, out)
         _all(out or Path("book"), seeds, first_seed, workers, full=full, quiet=quiet, as_json=as_json)
     elif name is None:
+        given = {"--seeds": seeds, "--first-seed": first_seed, "--full": full, "--data": data, "--workers": workers,
+                 "--out": out}  # fmt: skip
+        _refuse_without_name([option for option, value in given.items() if value])
         _list(as_json=as_json)
     else:
         settings: dict[str, Any] = {} if data is None else {"data": data}
@@ -71,7 +74,17 @@ def _refuse_with_all(name: str | None, data: str | None, out: Path | None) -> No
         raise OptionError(f"--all runs every experiment: leave out {name!r}, or leave out --all")
     if data is not None:
         raise OptionError("--data is for one experiment: give its name instead of --all")
-    if out is not None and out.exists() and not out.is_dir():
+    if out is not None:
+        _refuse_file(out)
+
+
+def _refuse_without_name(given: list[str]) -> None:
+    if given:
+        raise OptionError(f"{given[0]} needs an experiment: give its name, or give --all")
+
+
+def _refuse_file(out: Path) -> None:
+    if out.exists() and not out.is_dir():
         raise OptionError(f"--out must be a folder, got the file {str(out)!r}")
 
 
@@ -101,12 +114,10 @@ def _one(
     from ..lab import run
 
     if out is not None:
-        from ..drawing.plots import plot_style
+        from ..lab.result import check_folder
 
-        with plot_style("the plot of an experiment"):  # before the measurement, which may take long
-            pass
-        if out.exists() and not out.is_dir():
-            raise OptionError(f"--out must be a folder, got the file {str(out)!r}")
+        _refuse_file(out)
+        check_folder(out)  # before the measurement, which may take long
     result = run(
         name, seeds=seeds, first_seed=first_seed, full=full, workers=workers, quiet=quiet or as_json, **settings
     )

@@ -26,7 +26,7 @@ from ..errors import FileError
 from .catalog import NAMES, get
 from .criteria import VERDICTS
 from .experiment import Size
-from .result import Result
+from .result import Result, check_folder
 from .running import measure
 
 _PLOT_COLOURS = {
@@ -64,9 +64,9 @@ def make(
     finished : callable, optional
         Called after each experiment with its result, and whether the result is from an earlier run.
     """
-    with style.plot_style("the book"):
-        target = Path(folder)
-        (target / "results").mkdir(parents=True, exist_ok=True)
+    target = Path(folder)
+    check_folder(target)
+    check_folder(target / "results")
     results: list[Result] = []
     for name in names:
         experiment = get(name)
@@ -178,10 +178,9 @@ def _criteria(result: Result) -> str:
 
 def _settings(result: Result) -> str:
     values = ", ".join(f"{name} = {value}" for name, value in result.settings.items())
-    command = f"mlp lab {result.name} --seeds {len(result.seeds)} --first-seed {min(result.seeds)}"
     return (
         f'<p class="muted">Settings: {html.escape(values)}. Measured in {duration(result.seconds)}. '
-        f"Run it again: <code>{command}</code></p>"
+        f"Run it again: <code>{html.escape(result.command)}</code></p>"
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..core.formatting import number
+from ..errors import DataError
 from .rows import Rows
 
 Outcome = Literal["met", "not met", "unclear"]
@@ -34,7 +35,8 @@ LEVEL = 0.95
 class Criterion:
     """A number for each seed, and the bound that it must reach. Exactly one of the bounds is given.
 
-    `value` may return infinity, for example for a run that diverged, but not NaN.
+    `value` may return infinity, for example for a run that diverged. If it returns NaN for a seed, for example because
+    both sides of a ratio are infinite or 0, or finds no rows, the criterion is not measured and its outcome unclear.
     """
 
     statement: str
@@ -50,9 +52,8 @@ class Criterion:
 
     def judge(self, rows: Rows) -> Judgement:
         """Compute the number for each seed, and compare the interval over the seeds with the bound."""
-        found = [self.value(own) for _, own in rows.by("seed")]
+        found = [self._of(own) for _, own in rows.by("seed")]
         assert found, f"no seed: {self.statement}"
-        assert not any(math.isnan(value) for value in found), f"not a number: {self.statement}"
         mean, low, high = interval(found, log=self.log)
         return Judgement(
             statement=self.statement,
@@ -63,6 +64,14 @@ class Criterion:
             at_most=self.at_most,
             outcome=self._outcome(low, high),
         )
+
+    def _of(self, rows: Rows) -> float:
+        """Return the number of one seed, or NaN if its rows do not determine it."""
+        try:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return self.value(rows)
+        except (DataError, ZeroDivisionError):
+            return math.nan
 
     def _outcome(self, low: float, high: float) -> Outcome:
         if self.at_least is not None:
@@ -95,6 +104,8 @@ class Judgement:
     @property
     def measured(self) -> str:
         """The mean with its interval as text."""
+        if math.isnan(self.mean):
+            return "not measured"
         if self.low == self.high:
             return number(self.mean)
         return f"{number(self.mean)} ({number(self.low)} to {number(self.high)})"
@@ -106,16 +117,17 @@ class Judgement:
 def interval(values: Iterable[float], *, log: bool = False) -> tuple[float, float, float]:
     """Return mean, lower and upper end of the interval of the mean. With one value, all three are this value.
 
-    With `log`, the values must be positive, and the mean is the geometric mean.
+    With `log`, the values must be positive, and the mean is the geometric mean. With a value that is infinite or, with
+    `log`, 0, the interval is that from the smallest to the largest value.
 
     >>> [round(number, 3) for number in interval([1.0, 2.0, 3.0])]
     [2.0, -0.484, 4.484]
     """
     found = np.asarray(list(values), dtype=np.float64)
-    if log and np.isfinite(found).all():
+    if log and np.isfinite(found).all() and (found > 0).all():
         mean, low, high = interval(np.log(found))
         return math.exp(mean), math.exp(low), math.exp(high)
-    if not np.isfinite(found).all():
+    if log or not np.isfinite(found).all():
         return float(found.mean()), float(found.min()), float(found.max())
     mean, n = float(found.mean()), len(found)
     if n < 2 or found.min() == found.max():

@@ -72,7 +72,7 @@ class Experiment:
     @property
     def takes_data(self) -> bool:
         """Whether the experiment can use the table of the user."""
-        return "data" in self.names
+        return "data" in self.names or "tables" in self.names
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,9 +82,23 @@ class Experiment:
     def sized(self, size: Size, changes: Mapping[str, Any]) -> Any:
         """Return the settings of a size, with changes. Raise an error for an unknown setting or a table not needed."""
         base = {"default": self.settings, "full": self.full, "tiny": self.tiny}[size]
-        for name in changes:
-            if name == "data" and not self.takes_data:
-                raise OptionError(f"{self.name} generates its data: leave out {option('data', str(changes[name]))}")
+        known = dict(changes)
+        if "data" in known and not self.takes_data:
+            raise OptionError(
+                f"{self.name} does not use a table of yours: leave out {option('data', str(known['data']))}"
+            )
+        if "data" in known and "tables" in self.names:
+            known["tables"] = (known.pop("data"),)
+        for name in known:
             if name not in self.names:
                 raise UnknownArgument(f"{self.name}: {unknown_name('setting', name, self.names)}")
-        return replace(base, **changes)
+        return replace(base, **known)
+
+
+def need(setting: str, given: Sequence[Any], *, includes: Sequence[Any] = (), at_least: int = 1) -> None:
+    """Raise an error if a setting lacks values that the criteria compare. `parts` calls it, before the measurement."""
+    missing = [value for value in includes if value not in given]
+    if missing:
+        raise OptionError(f"{setting} must include {', '.join(map(repr, missing))}, got {tuple(given)}")
+    if len(set(given)) < at_least:
+        raise OptionError(f"{setting} must have {at_least} or more different values, got {tuple(given)}")

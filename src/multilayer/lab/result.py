@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,12 +89,31 @@ class Result:
     def basis(self) -> str:
         """On how many seeds the verdict is based, and which criteria more seeds would decide."""
         unclear = sum(one.outcome == "unclear" for one in self.criteria)
+        if len(self.seeds) == 1:
+            return "1 seed, so there are no intervals: more seeds would decide"
         text = f"{count(len(self.seeds), 'seed')}, {percent(LEVEL)} intervals"
         return (
             f"{text}; {unclear} of {len(self.criteria)} criteria are unclear: more seeds would decide"
             if unclear
             else text
         )
+
+    @property
+    def command(self) -> str:
+        """The command or the call that repeats the measurement."""
+        experiment, seeds = self.experiment, f"--seeds {len(self.seeds)} --first-seed {min(self.seeds)}"
+        for base, flag in ((experiment.settings, ""), (experiment.full, " --full")):
+            own = plain(asdict(base))
+            match [(name, value) for name, value in self.settings.items() if value != own.get(name)]:
+                case []:
+                    return f"mlp lab {self.name} {seeds}{flag}"
+                case [("data", str(table))] | [("tables", [str(table)])]:
+                    return f"mlp lab {self.name} {seeds}{flag} --data {shlex.quote(table)}"
+                case _:
+                    continue
+        values = [f"{name}={value!r}" for name, value in self.settings.items()]
+        ends = [f"seeds={len(self.seeds)}", f"first_seed={min(self.seeds)}"]
+        return f"ml.lab.{self.name}({', '.join([*ends, *values])})"
 
     def figure(self) -> Figure:
         """Return the plot as a matplotlib figure. It needs the extra `plot`."""
@@ -116,7 +136,7 @@ class Result:
     def save(self, folder: str | Path) -> list[Path]:
         """Write NAME.json, NAME.csv, NAME.svg and NAME.png into a folder. Return the paths."""
         target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
+        atomic_files.make_folder(target)
         paths = [target / f"{self.name}{suffix}" for suffix in (".json", ".csv", ".svg", ".png")]
         atomic_files.write(paths[0], self.to_json().encode())
         atomic_files.write(paths[1], self.rows.to_csv().encode())
@@ -175,6 +195,18 @@ class Result:
         )
         head = f"<b>{html.escape(self.experiment.title)}: {self.verdict}</b><p>{html.escape(self.summary)}</p>"
         return f"{head}<table><tr><th>criterion</th><th>measured</th><th></th></tr>{rows}</table>"
+
+
+def check_folder(folder: str | Path) -> None:
+    """Create a folder for results. Raise an error if they could not be saved there. Call it before a measurement."""
+    from ..drawing.plots import plot_style
+
+    with plot_style("the plot of an experiment"):
+        target = Path(folder)
+    atomic_files.make_folder(target)
+    probe = target / f".check{atomic_files.TEMPORARY}"
+    atomic_files.write(probe, b"")
+    atomic_files.remove([probe])
 
 
 def _stored(experiment: Experiment, stored: Mapping[str, Any]) -> Result:

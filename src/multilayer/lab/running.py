@@ -1,16 +1,19 @@
 """Run an experiment: the parts of all seeds in worker processes, with a progress bar.
 
-A worker gets the name of the experiment, its settings, a part and a seed. Its result depends on these alone, so the
-number of workers does not change the rows. Experiments that measure time run in this process, one part after another.
-Ctrl-C ends the run; the seeds that are complete are kept.
+A worker gets the name of the experiment, its settings, a part and a seed, and uses one thread. Its result depends on
+these alone, so the number of workers does not change the rows. Experiments that measure time run in this process, one
+part after another. Ctrl-C ends the run; the seeds that are complete are kept.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+from threadpoolctl import threadpool_limits
 
 from ..core import machine
 from ..errors import OptionError, warn
@@ -82,6 +85,8 @@ def measure(
     """Run an experiment with given settings."""
     if seeds < 1 or first_seed < 0:
         raise OptionError(f"seeds must be at least 1 and first_seed at least 0, got {seeds!r} and {first_seed!r}")
+    if workers is not None and workers < 1:
+        raise OptionError(f"workers must be at least 1, got {workers!r}")
     parts = experiment.parts(settings)
     jobs = [_Job(seed, part) for seed in range(first_seed, first_seed + seeds) for part in range(len(parts))]
     count = 1 if experiment.exclusive else min(len(jobs), workers or machine.threads())
@@ -122,7 +127,7 @@ def _results(
         return
     from joblib import Parallel, delayed
 
-    pool: Any = Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="all")
+    pool: Any = Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="2*n_jobs")
     yield from pool(delayed(work)(experiment.name, settings, job) for job in jobs)
 
 
@@ -130,7 +135,8 @@ def work(name: str, settings: Any, job: _Job) -> tuple[_Job, list[Row]]:
     """Measure one part for one seed. Workers call it."""
     experiment = get(name)
     part = experiment.parts(settings)[job.part]
-    return job, [{"seed": job.seed, **row} for row in experiment.measure(settings, part, job.seed)]
+    with threadpool_limits(1):  # products of several threads are rounded differently
+        return job, [{"seed": job.seed, **row} for row in experiment.measure(settings, part, job.seed)]
 
 
 @contextmanager
@@ -143,16 +149,12 @@ def _progress(title: str, total: int, *, quiet: bool) -> Generator[Callable[[], 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=terminal, transient=True, disable=quiet or not terminal.is_terminal)
     task = bar.add_task(title, total=total)
-    began, shown = time.monotonic(), False
-
-    def advance() -> None:
-        nonlocal shown
-        bar.advance(task)
-        if not shown and time.monotonic() - began > SHOWN_AFTER:
-            bar.start()
-            shown = True
-
+    timer = threading.Timer(SHOWN_AFTER, bar.start)
+    timer.daemon = True
+    timer.start()
     try:
-        yield advance
+        yield lambda: bar.advance(task)
     finally:
+        timer.cancel()
+        timer.join()
         bar.stop()

@@ -33,6 +33,7 @@ import numpy as np
 from ...drawing.plots import AnyPanel, Line, Panel
 from ...models.trained_model import TrainedModel
 from ...training.fit import fit
+from ...training.signals import reraise_signal
 from ..criteria import Criterion
 from ..curves import curve
 from ..experiment import Experiment
@@ -137,7 +138,7 @@ def trained(settings: Settings, rows: Divided, method: str, strength: float, see
     dropped = f"-dropout({strength})" if method == "dropout" else ""
     hidden = f"{width}:relu{dropped}"
     stopping = method == "early stopping"
-    model = fit(
+    run = fit(
         f"{rows.training.x.shape[1]}-{hidden}-{hidden}-{classes}",
         (rows.training.x, rows.training.y),
         classes=list(range(classes)),
@@ -151,12 +152,14 @@ def trained(settings: Settings, rows: Divided, method: str, strength: float, see
         batch_size=32,
         epochs=settings.epochs,
         calibrate=False,
+        threads=1,
         seed=seed,
         quiet=True,
         report=False,
-    ).model
-    assert model is not None, "training was not stopped"
-    return model
+    )
+    reraise_signal(run.signal)  # a model that Ctrl-C stopped is not a measurement
+    assert run.model is not None, "training was not stopped"
+    return run.model
 
 
 def class_count_of(rows: Divided) -> int:
