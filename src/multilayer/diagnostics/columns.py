@@ -1,9 +1,10 @@
 """Measurements of the rows: the scale of the columns, columns that predict alone, and the target.
 
 scale        largest and smallest root mean square of the encoded numeric columns
-alone        skill of each column alone: the mean target (or most frequent class) of 20 bins with equal numbers of
-             rows, of each value of at least as many rows, or of each category, fitted on one half of the rows and
-             judged on the other half
+alone        skill of each column alone: the mean target (or most frequent class) of bins with equal numbers of rows, of
+             each value of at least as many rows, or of each category, fitted on one half of the rows and judged on
+             the other half. Bins of few rows distinguish a column that tells the class, which is wrong at most in the
+             bins with two classes, from classes that overlap
 target       number of different values, whether they are whole numbers, skewness, and the excess kurtosis of the
              residuals of the model
 """
@@ -23,7 +24,8 @@ from .references import distances, inputs_of
 
 Floats = NDArray[np.float64]
 
-BINS = 20
+FEWEST_BINS, ROWS_PER_BIN = 20, 12
+"""A column has at least this many bins, and more if each then still has this many rows."""
 FEWEST_ROWS = 60
 """Fewer rows are not enough to judge single columns."""
 MOST_ROWS = 1000
@@ -105,14 +107,15 @@ def _alone(rows: EvaluationRows, x: Floats, names: list[str]) -> dict[str, float
 def _bins(values: Floats) -> NDArray[np.int64]:
     """Return the bin of each value: bins with equal numbers of rows, and one for each value of as many rows."""
     distinct, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    if len(distinct) <= BINS:
+    if len(distinct) <= FEWEST_BINS:
         return which
-    repeated = counts * BINS >= len(values)
+    most = max(FEWEST_BINS, len(values) // ROWS_PER_BIN)
+    repeated = counts * most >= len(values)
     others = np.repeat(distinct[~repeated], counts[~repeated])
-    parts = max(1, round(BINS * len(others) / len(values)))
+    parts = max(1, round(most * len(others) / len(values)))
     edges = np.quantile(others, np.linspace(0, 1, parts + 1)[1:-1]) if parts > 1 else np.zeros(0)
     bins = np.searchsorted(edges, distinct, side="right")
-    bins[repeated] = BINS + np.arange(int(repeated.sum()))
+    bins[repeated] = most + np.arange(int(repeated.sum()))
     return bins[which]
 
 

@@ -15,7 +15,7 @@ LARGE_SCALE = 20.0
 """Root mean square of an encoded column that is too large."""
 SCALE_RATIO = 1000.0
 """Ratio of the largest to the smallest root mean square that is too large."""
-LEAKS = ((0.9, 0.3), (0.96, 0.1))
+LEAKS = ((0.9, 0.6), (0.94, 0.3), (0.96, 0.1))
 """A column is suspicious if its skill alone, and the lead over the skill of the next column, are at least one of
 these."""
 NOISY_QUARTER, NOISY_HALF = 0.13, 0.15
