@@ -153,6 +153,19 @@ def test_a_run_too_short_to_be_stopped_early_does_not_overfit() -> None:
     assert "overfitting" not in kinds(run)
 
 
+def test_a_recipe_that_memorizes_rows_but_predicts_well_does_not_overfit() -> None:
+    """Early stopping would keep the same model, which is that of the best epoch."""
+    g = np.random.default_rng(0)
+    city, effects, x = g.integers(0, 150, 600), g.normal(size=150), g.normal(size=(600, 3))
+    label = np.where(2.5 * effects[city] + x[:, 0] + 0.2 * g.logistic(size=600) > 0, "yes", "no")
+    table = {"city": [f"c{one:03}" for one in city], "a": x[:, 0], "b": x[:, 1], "y": label}
+    run = ml.fit(None, table, target="y", epochs=60, hidden=64, ensemble=2, quiet=True)
+    facts = ml.check(run).measurements.history
+    assert facts is not None
+    assert facts.losses[-1] < 0.1 * facts.validation[-1]
+    assert kinds(run) == []
+
+
 # Runs whose data was in memory, moved, or stopped
 
 
