@@ -337,7 +337,7 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         ),
         (
             ["train", "t.csv", "--target", "y", "--arch", "1+cat(3)-columns-3"],
-            "need 1 output, or 2 with cross_entropy, but the network has 3",
+            "need 1 output, or 2 with cross_entropy, but the network has 3: write --arch '1+cat(3)-columns-1'",
         ),
         (["predict", "nowhere", "t.csv"], "nowhere"),
         (["predict", "m", "t.csv", "--out", "x.txt"], "--out must end in .csv or .parquet, got x.txt"),

@@ -295,7 +295,9 @@ def test_an_empty_path_is_an_error(table: Path, monkeypatch: pytest.MonkeyPatch)
         ({"metric": "rmse"}, OptionError, "rmse does not fit a binary task"),
         ({"target": "ritch"}, DataError, "rich"),
         ({"spec": "7-1"}, SpecError, "but the network takes 7 numbers"),
-        ({"spec": "3+cat(4)-3"}, SpecError, "need 1 output, or 2 with cross_entropy, but the network has 3"),
+        ({"spec": "9+cat(2)-6-3"}, SpecError, r"categories of 2 values: write spec='3\+cat\(4\)-columns-6-1'"),
+        ({"spec": "9-6:tanh-3"}, SpecError, r"takes 9 numbers: write spec='3\+cat\(4\)-columns-6:tanh-1'"),
+        ({"spec": "3+cat(4)-3"}, SpecError, r"but the network has 3: write spec='3\+cat\(4\)-columns-1'"),
         ({"run": "/proc/nothing"}, MultilayerError, "/proc/nothing"),
     ],
 )

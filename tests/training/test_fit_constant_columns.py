@@ -77,7 +77,7 @@ def test_a_run_with_kept_constant_columns_resumes_to_the_same_model(tmp_path: Pa
 def test_a_network_that_does_not_fit_is_told_how_many_constant_columns_were_dropped() -> None:
     message = (
         r"the data has 3 numbers after encoding, without 2 constant columns \(a network with an input for each keeps "
-        r"them\), but the network takes 4 numbers: begin it with 3"
+        r"them\), but the network takes 4 numbers: write spec='3-4-2'"
     )
     with pytest.raises(SpecError, match=message):
         ml.fit("4-4-2", (X, Y), **FAST)

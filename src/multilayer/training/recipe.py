@@ -187,15 +187,34 @@ def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
         without = f", without {count(constant, 'constant column')} ({keep})" if constant else ""
         raise SpecError(
             f"the data has {describe(inputs)} after encoding{without}, but the network takes {describe(spec.inputs)}: "
-            f"begin it with {inputs.numeric}"
-            + (f"+cat({', '.join(map(str, inputs.categories))})" if inputs.categories else "")
+            f"write {option('spec', repr(_fitting(spec, encoding)))}"
         )
     if spec.d_out != outputs:
         needed = count(outputs, "output")
         if encoding.task.kind == "binary" and encoding.loss == "binary_cross_entropy":
             needed = "1 output, or 2 with cross_entropy"
-        raise SpecError(f"the data and {encoding.loss} need {needed}, but the network has {spec.d_out}")
+        raise SpecError(
+            f"the data and {encoding.loss} need {needed}, but the network has {spec.d_out}: "
+            f"write {option('spec', repr(_fitting(spec, encoding)))}"
+        )
     return spec
+
+
+def _fitting(spec: Spec, encoding: Encoding) -> str:
+    """Return the network with the inputs and outputs of the data. If its layers cannot have them, a plain network."""
+    *rest, last = spec.layers
+    last = replace(last, d_out=encoding.outputs) if isinstance(last, Linear) else last
+    if not encoding.inputs.categories:
+        rest = [one for one in rest if one != Columns()]
+    elif not any(isinstance(one, Columns) for one in rest):
+        rest = [Columns(), *rest]
+    try:
+        fitting = Spec(encoding.inputs, [*rest, last])
+    except SpecError:
+        fitting = None
+    if fitting is None or fitting.d_out != encoding.outputs:
+        fitting = choose_network(None, encoding)
+    return str(fitting)
 
 
 def describe(inputs: Any) -> str:
