@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +37,47 @@ def test_an_experiment_declares_everything(name: str) -> None:
     assert experiment.settings not in (experiment.full, experiment.tiny)
     for criterion in experiment.criteria:
         assert criterion.statement.endswith(".")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if get(name).takes_data and name != "layer_features"])
+def test_an_experiment_accepts_a_small_noisy_table(name: str, tmp_path: Path) -> None:
+    """Classes that cannot be learned, repeated rows, and fewer rows than the settings ask for."""
+    draw = np.random.default_rng(0)
+    lines = [f"{draw.integers(5)},{draw.random():.1f},{draw.choice(['r', 'g'])},{i % 2 == 0}" for i in range(120)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["a,b,color,class", *lines]))
+    experiment = get(name)
+    settings = experiment.sized("tiny", {"data": str(path)})
+    result = measure(experiment, settings, seeds=1, workers=1, quiet=True)
+    assert result.summary
+    assert json.loads(result.to_json())["verdict"] == result.verdict
+    assert result.figure().axes
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("activation_functions", {"activations": ("relu", "gelu")}),
+        ("activation_functions", {"targets": ("tabel",)}),
+        ("batch_size", {"batches": (8,)}),
+        ("dead_units", {"rates": (0.01,)}),
+        ("double_descent", {"widths": (3,)}),
+        ("parity", {"bits": ()}),
+        ("random_labels", {"shares": (1.0,)}),
+        ("residual_connections", {"depths": (4,)}),
+        ("restarts", {"restarts": 1}),
+        ("sharp_minima", {"batches": (4,)}),
+        ("vanishing_gradients", {"depths": (1,)}),
+        ("variance_through_depth", {"schemes": ("he",)}),
+    ],
+)
+def test_settings_without_what_the_criteria_compare_are_refused_before_the_measurement(
+    name: str, settings: dict
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(OptionError):
+        ml.lab.run(name, workers=1, **settings)
+    assert time.monotonic() - began < 1
 
 
 # Rows

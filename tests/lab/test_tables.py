@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multilayer.errors import DataError, OptionError
+from multilayer.errors import DataError
 from multilayer.lab.tables import class_count, classification, divided, images
 
 
@@ -32,11 +32,16 @@ def test_a_category_is_one_input_per_value(tmp_path: Path) -> None:
     assert set(task.y) == {0, 1}
 
 
-def test_a_target_of_numbers_and_too_many_rows_are_errors() -> None:
+def test_a_target_of_numbers_and_too_few_rows_are_errors() -> None:
     with pytest.raises(DataError, match="needs a target with classes, got task: regression"):
         classification("diabetes")
-    with pytest.raises(OptionError, match="rows must be below the 150 rows of the table"):
-        divided(classification("iris"), rows=150, seed=0)
+    with pytest.raises(DataError, match="needs a table of 20 or more rows, got 5"):
+        divided(classification("iris").rows(slice(5)), rows=3, seed=0)
+
+
+def test_test_rows_are_left_in_a_small_table() -> None:
+    training, test = divided(classification("iris"), rows=1000, seed=0)
+    assert (len(training), len(test)) == (112, 38)
 
 
 def test_images_are_centered_and_keep_the_relation_of_their_pixels() -> None:

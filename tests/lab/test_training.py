@@ -40,6 +40,12 @@ def test_batches_of_an_epoch_hold_each_row_once() -> None:
     assert len(whole.losses) == 12
 
 
+def test_a_batch_above_the_number_of_rows_is_all_rows() -> None:
+    found = [train("1-4:tanh-1", TASK, Training(steps=7, batch=batch)).losses for batch in (None, 24, 25, 1000)]
+    for losses in found[1:]:
+        np.testing.assert_array_equal(losses, found[0])
+
+
 def test_a_divergence_ends_the_training_and_is_reported() -> None:
     trained = train("1-8:relu-1", TASK, Training(steps=500, optimizer="sgd", learning_rate=1e4, at=(0, 400)))
     assert trained.diverged_at is not None

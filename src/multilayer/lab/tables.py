@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import DataConfig, make_training_data, read
-from ..errors import DataError, OptionError
+from ..errors import DataError
 from .training import Task
+
+SMALLEST = 20
+"""Smallest number of rows of a table."""
 
 
 def classification(source: str) -> Task:
@@ -88,10 +91,11 @@ def images(source: str) -> tuple[Task, tuple[int, int]]:
 def divided(task: Task, *, rows: int, seed: int, test_rows: int | None = None) -> tuple[Task, Task]:
     """Return `rows` training rows and test rows of a task, both chosen at random.
 
-    The test rows are all others, or `test_rows` of them.
+    The training rows are at most three quarters of the table. The test rows are all others, or `test_rows` of them.
     """
-    if rows >= len(task):
-        raise OptionError(f"rows must be below the {len(task)} rows of the table, so that test rows are left")
+    if len(task) < SMALLEST:
+        raise DataError(f"this experiment needs a table of {SMALLEST} or more rows, got {len(task)}")
+    rows = min(rows, 3 * len(task) // 4)
     order = np.random.default_rng([seed, rows]).permutation(len(task))
     return task.rows(order[:rows]), task.rows(order[rows:][:test_rows])
 

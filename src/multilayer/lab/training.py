@@ -61,8 +61,8 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Options of `train`. `batch=None` takes all rows in each step. `at` are numbers of steps after which the
-    parameters are stored; 0 stands for the initial ones."""
+    """Options of `train`. `batch=None`, or more than all rows, takes all rows in each step. `at` are numbers of steps
+    after which the parameters are stored; 0 stands for the initial ones."""
 
     steps: int
     learning_rate: float = 0.01
@@ -211,7 +211,7 @@ class _Factors(NamedTuple):
 
 def _orders(task: Task, options: Training, *, masked: bool) -> Iterator[tuple[Order, _Factors]]:
     """Yield the steps of the training in pieces that end at the end of an epoch or at a step of `options.at`."""
-    n, batch = len(task), options.batch or len(task)
+    n, batch = len(task), min(options.batch or len(task), len(task))
     per_epoch = -(-n // batch)
     schedule = schedules.get(options.schedule)
     stops = sorted({step for step in options.at if 0 < step < options.steps} | {options.steps})

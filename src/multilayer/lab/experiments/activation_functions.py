@@ -35,9 +35,10 @@ from numpy.typing import NDArray
 
 from ...costs import cost
 from ...drawing.plots import AnyPanel, Line, Panel
+from ...errors import OptionError, unknown_name
 from ..criteria import Criterion
 from ..curves import curves
-from ..experiment import Experiment
+from ..experiment import Experiment, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification, divided
 from ..training import Task, Training, train
@@ -65,6 +66,11 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, int]]:
     """Return each target with each budget, which is given as the width of the ReLU network."""
+    need("activations", settings.activations, includes=(REFERENCE, "gelu", "swiglu", "maxout"))
+    need("targets", settings.targets)
+    for target in settings.targets:
+        if target not in ("table", *FUNCTIONS):
+            raise OptionError(unknown_name("target", target, ("table", *FUNCTIONS)))
     return [(target, width) for target in settings.targets for width in settings.widths]
 
 
@@ -133,7 +139,7 @@ def tasks(settings: Settings, target: str, seed: int) -> tuple[Task, Task]:
     if target == "table":
         table = classification(settings.data)
         one_hot = Task(x=table.x, y=np.eye(class_count(table))[table.y])
-        return divided(one_hot, rows=min(settings.rows, 2 * len(table) // 3), seed=seed)
+        return divided(one_hot, rows=settings.rows, seed=seed)
     generator = np.random.default_rng([seed, list(FUNCTIONS).index(target)])
     x = generator.uniform(-1, 1, size=(settings.rows + settings.test_rows, settings.inputs))
     y = FUNCTIONS[target](x, generator)

@@ -32,7 +32,7 @@ import numpy as np
 from ...drawing.plots import AnyPanel, Line, Panel
 from ..criteria import Criterion
 from ..curves import curve
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification, divided
 from ..training import Floats, Network, Task, Training, train
@@ -68,6 +68,7 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[str | int]:
     """Return the batch sizes, and the names of the other two measurements."""
+    need("batches", settings.batches, at_least=2)
     return [*settings.batches, "noise", "generalization"]
 
 
@@ -80,7 +81,7 @@ def measure(settings: Settings, part: str | int, seed: int) -> Iterator[Row]:
     training, _ = divided(task, rows=settings.rows, seed=seed)
     if part == "noise":
         yield from noise(settings, training, seed)
-    else:
+    elif int(part) <= len(training):
         batch = int(part)
         runs = [(steps_to(settings, training, batch, 2.0**k, seed)[0], 2.0**k) for k in settings.exponents]
         steps, rate = min(runs)
@@ -138,11 +139,12 @@ def deviation(each: Floats, batch: int, draws: int, seed: int) -> float:
 
 def generalization(settings: Settings, task: Task, seed: int) -> Iterator[Row]:
     """Yield errors after training with a small batch and with a large one."""
-    per_epoch = [-(-settings.few // batch) * settings.epochs for batch in (settings.small, settings.large)]
-    runs = ((settings.small, per_epoch[0]), (settings.large, per_epoch[1]), (settings.large, per_epoch[0]))
     for repeat in range(settings.repeats):
         own = settings.repeats * seed + repeat
         training, test = divided(task, rows=settings.few, seed=own)
+        small, large = settings.small, min(settings.large, len(training))
+        per_epoch = [-(-len(training) // batch) * settings.epochs for batch in (small, large)]
+        runs = ((small, per_epoch[0]), (large, per_epoch[1]), (large, per_epoch[0]))
         for regime, (batch, steps) in zip(REGIMES, runs, strict=True):
             options = Training(steps=steps, batch=batch, learning_rate=0.005, seed=own)
             network = train(spec(task, 2 * settings.width, 2 * settings.width), training, options).network
@@ -174,21 +176,28 @@ def per_doubling(rows: Rows, first: int, last: int) -> float:
 
 
 def for_small(rows: Rows) -> float:
-    """Return the factor per doubling from the smallest batch to one 8 times as large."""
-    first = min(rows.where(kind="steps").values("batch"))
-    return per_doubling(rows, first, 8 * first)
+    """Return the factor per doubling from the smallest batch to one at least 8 times as large."""
+    batches = rows.where(kind="steps").values("batch")
+    first = min(batches)
+    return per_doubling(rows, first, min((one for one in batches if one >= 8 * first), default=max(batches)))
 
 
 def for_large(rows: Rows) -> float:
-    """Return the factor per doubling from a quarter of the largest batch to the largest."""
-    last = max(rows.where(kind="steps").values("batch"))
-    return per_doubling(rows, last // 4, last)
+    """Return the factor per doubling from a quarter of the largest batch, or less, to the largest."""
+    batches = rows.where(kind="steps").values("batch")
+    last = max(batches)
+    return per_doubling(rows, max((one for one in batches if 4 * one <= last), default=min(batches)), last)
 
 
 def critical(rows: Rows) -> tuple[float, float]:
-    """Return S_min and B_c of S(B) = S_min (1 + B_c/B), fitted to the logarithms of the steps."""
+    """Return S_min and B_c of S(B) = S_min (1 + B_c/B), fitted to the logarithms of the steps.
+
+    Both are NaN if a batch size does not reach the target.
+    """
     batches = np.array(sorted(rows.where(kind="steps").distinct("batch")), dtype=np.float64)
     steps = np.log([steps_at(rows, int(batch)) for batch in batches])
+    if not np.isfinite(steps).all():
+        return math.nan, math.nan
     candidates = np.geomspace(batches[0] / 10, batches[-1] * 10, 400)
     left = steps - np.log1p(candidates[:, None] / batches)  # (candidates, batches); log S_min if the form is exact
     best = int(left.var(axis=1).argmin())

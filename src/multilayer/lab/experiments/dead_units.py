@@ -33,7 +33,7 @@ from ...nn import activations
 from ...nn.activations.properties import dead
 from ..criteria import Criterion
 from ..curves import curve, curves
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification
 from ..training import Training, train
@@ -60,6 +60,8 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, float]]:
     """Return activation and learning rate of each network."""
+    need("activations", settings.activations, includes=("relu", "leaky_relu", "gelu"))
+    need("rates", settings.rates, includes=(DEFAULT_RATE,))
     return [(name, rate) for name in settings.activations for rate in settings.rates]
 
 

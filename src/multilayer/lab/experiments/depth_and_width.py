@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +74,7 @@ def measure(settings: Settings, part: str, seed: int) -> Iterator[Row]:
         return
     split = generated(part, settings.rows, seed) if part in GENERATED else _table(part, seed)
     for depth in settings.depths:
-        yield {"task": part, "depth": depth, **_best(split, depth, settings, seed)}
+        yield {"task": Path(part).name, "depth": depth, **_best(split, depth, settings, seed)}
 
 
 # The sawtooth

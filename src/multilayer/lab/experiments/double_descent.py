@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from ...drawing.plots import AnyPanel, Line, Map, Panel
 from ..criteria import Criterion
 from ..curves import curve
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..training import Task, Training, train
 
@@ -63,6 +63,8 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, int]]:
     """Return each model with its width. The width is 0 for models without one."""
+    need("ratios", settings.ratios, at_least=2)
+    need("widths", settings.widths, at_least=2)
     return [("weak", 0), ("random", 0), *(("network", width) for width in settings.widths)]
 
 

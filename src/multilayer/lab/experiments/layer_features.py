@@ -32,7 +32,7 @@ from ...spec import Spec
 from .. import tables
 from ..criteria import Criterion
 from ..curves import curve, curves
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..training import Network, Task, Training, train
 
@@ -58,6 +58,7 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[Net]:
     """Return the network before and after training."""
+    need("hidden", settings.hidden)
     return ("trained", "untrained")
 
 

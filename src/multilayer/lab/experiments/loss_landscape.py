@@ -41,7 +41,7 @@ from ...drawing.plots import AnyPanel, Line, Map, Panel
 from ..criteria import Criterion
 from ..curvature import Surface, flat, with_weights
 from ..curves import curves
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification, divided
 from ..training import Network, Task, Training, train
@@ -78,6 +78,7 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, int]]:
     """Return each kind of measurement with its width."""
+    need("widths", settings.widths)
     return [("slice", max(settings.widths)), *(("path", width) for width in settings.widths), ("xor", 0)]
 
 

@@ -1,8 +1,9 @@
 """Optimizers, gradient clipping and warm-up by learning rate.
 
-A network with `depth` hidden ReLU layers learns to classify digits, with `batch` rows per step. Each optimizer trains
-at each learning rate of a grid. Each rate is twice the one before. There are four variants: without clipping and
-warm-up, with one of them, and with both. All runs of a seed have the same initial parameters and the same batches.
+A network with `depth` hidden ReLU layers learns to classify the rows of a table, with `batch` rows per step. Each
+optimizer trains at each learning rate of a grid. Each rate is twice the one before. There are four variants: without
+clipping and warm-up, with one of them, and with both. All runs of a seed have the same initial parameters and the same
+batches.
 
     clipping    a gradient g with a norm above 1 is replaced by g/‖g‖
     warm-up     the learning rate rises linearly during the first tenth of the steps, and is then constant
@@ -49,6 +50,7 @@ WINDOW = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
+    data: str = "digits"
     depth: int = 6
     width: int = 32
     rows: int = 1024
@@ -72,7 +74,7 @@ def parts(settings: Settings) -> Sequence[Part]:
 
 def measure(settings: Settings, part: Part, seed: int) -> Iterator[Row]:
     """Yield a row per learning rate."""
-    task, _ = divided(classification("digits"), rows=settings.rows, seed=seed)
+    task, _ = divided(classification(settings.data), rows=settings.rows, seed=seed)
     classes = class_count(task)
     spec = "-".join([str(task.x.shape[1]), *[f"{settings.width}:relu"] * settings.depth, str(classes)])
     for i in range(settings.rates):

@@ -29,7 +29,7 @@ from ...nn import losses
 from ...nn.calibration import temperature
 from ..criteria import Criterion
 from ..curves import curve
-from ..experiment import Experiment
+from ..experiment import Experiment, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification, divided
 from ..training import Floats, Network, Task, Training, train
@@ -57,6 +57,7 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[int]:
     """Return the numbers of the divisions."""
+    need("steps", settings.steps)
     return range(settings.repeats)
 
 

@@ -36,7 +36,7 @@ from ...training.fit import fit
 from ...training.signals import reraise_signal
 from ..criteria import Criterion
 from ..curves import curve
-from ..experiment import Experiment
+from ..experiment import Experiment, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification
 from ..training import Floats, Task
@@ -61,7 +61,7 @@ class Settings:
     validation: int = 200
     """Validation rows, at most an eighth of the table."""
     sizes: tuple[int, ...] = (50, 100, 200, 400, 800)
-    """Numbers of training rows of the learning curve. Numbers above half of the table are left out."""
+    """Numbers of training rows of the learning curve, at most half of the table."""
     noise: float = 0.2
     """Share of rows that get a random class."""
     width: int = 128
@@ -87,6 +87,7 @@ class Divided(NamedTuple):
 
 def parts(settings: Settings) -> Sequence[Part]:
     """Return each method and the learning curve, for each division."""
+    need("sizes", settings.sizes)
     names = (*STRENGTHS, "learning curve")
     return [Part(name, repeat) for repeat in range(settings.repeats) for name in names]
 
@@ -96,7 +97,7 @@ def measure(settings: Settings, part: Part, seed: int) -> Iterator[Row]:
     own = settings.repeats * seed + part.repeat
     rows = divide(settings, noisy(classification(settings.data), settings.noise, own), own)
     if part.method == "learning curve":
-        for size in (size for size in settings.sizes if size <= len(rows.training)):
+        for size in dict.fromkeys(min(size, len(rows.training)) for size in settings.sizes):
             model = trained(settings, rows.of(size), "none", 0.0, own)
             yield {"kind": "curve", "repeat": part.repeat, "rows": size, "test_error": error(model, rows.test)}
         return

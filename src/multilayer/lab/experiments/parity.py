@@ -33,7 +33,7 @@ from ...drawing.plots import AnyPanel, Panel
 from ...spec import Spec
 from ..criteria import Criterion
 from ..curves import curve, curves
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..training import Network, Task, Training, train
 
@@ -63,6 +63,8 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[int]:
     """Return the numbers of bits of the trained networks, and 0 for the constructed ones."""
+    need("constructed", settings.constructed)
+    need("bits", settings.bits)
     return (*sorted(settings.bits, reverse=True), 0)
 
 

@@ -32,7 +32,7 @@ from ...drawing.plots import AnyPanel, Line, Panel
 from ...spec import Spec
 from ..criteria import Criterion
 from ..curves import curve, curves
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification, divided
 from ..training import Network, Task, Training, train
@@ -59,6 +59,8 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, float]]:
     """Return each kind of measurement, with the share of random labels or the parameters per row."""
+    need("shares", settings.shares, includes=(0.0, 1.0))
+    need("per_row", settings.per_row, includes=(0.25, 4.0))
     shares = [("share", share) for share in settings.shares]
     return [*shares, *(("capacity", ratio) for ratio in settings.per_row), ("construction", 0.0)]
 
@@ -74,10 +76,11 @@ def measure(settings: Settings, part: tuple[str, float], seed: int) -> Iterator[
         for labels, y in (("random", bits), ("true", training.y >= class_count(training) / 2)):
             yield _memorize(settings, number, Task(x=training.x, y=y, loss="binary_cross_entropy"), seed, labels)
     else:
-        y = generator.normal(size=len(training))
-        found = interpolating(training.x, y, generator)
-        largest = float(np.abs(found.outputs(training.x)[:, 0] - y).max() / np.abs(y).max())
-        yield {"kind": kind, "weights": sum(training.x.shape) + len(training), "largest": largest}
+        x = training.x[np.sort(np.unique(training.x, axis=0, return_index=True)[1])]  # the points must be different
+        y = generator.normal(size=len(x))
+        found = interpolating(x, y, generator)
+        largest = float(np.abs(found.outputs(x)[:, 0] - y).max() / np.abs(y).max())
+        yield {"kind": kind, "weights": sum(x.shape) + len(x), "largest": largest}
 
 
 def _fit(settings: Settings, share: float, training: Task, test: Task, seed: int) -> Iterator[Row]:

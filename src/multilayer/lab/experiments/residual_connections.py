@@ -33,7 +33,7 @@ import numpy as np
 from ...drawing.plots import AnyPanel, Panel
 from ..criteria import Criterion
 from ..curves import curves
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification
 from ..training import Network, Task, Training, train
@@ -57,6 +57,9 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, int]]:
     """Return kind and depth of each network."""
+    need("kinds", settings.kinds, includes=(PLAIN, BATCH_NORM, LAYER_NORM, RESIDUAL, RESIDUAL_NORM))
+    need("depths", settings.depths, at_least=2)
+    need("rates", settings.rates)
     return [(kind, depth) for kind in settings.kinds for depth in settings.depths]
 
 
@@ -84,7 +87,7 @@ def measure(settings: Settings, part: tuple[str, int], seed: int) -> Iterator[Ro
     for rate in settings.rates:
         options = Training(steps=settings.steps, learning_rate=rate, batch=settings.batch, init=init, seed=seed)
         trained = train(spec, task, options)
-        last_epoch = trained.losses[-(len(task) // settings.batch) :]
+        last_epoch = trained.losses[-max(1, len(task) // settings.batch) :]
         losses.append(float(last_epoch.mean()) if trained.diverged_at is None else np.inf)
     yield {
         "kind": kind,

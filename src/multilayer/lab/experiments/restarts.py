@@ -31,9 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...drawing.plots import AnyPanel, Line, Panel
+from ...errors import OptionError
 from ..criteria import Criterion
 from ..curves import curve
-from ..experiment import Experiment
+from ..experiment import Experiment, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification, divided
 from ..training import Floats, Network, Task, Training, train
@@ -74,6 +75,10 @@ class Ending(NamedTuple):
 
 def parts(settings: Settings) -> Sequence[Part]:
     """Return each model with its width, which is 0 for convex models."""
+    if settings.restarts < 2:
+        raise OptionError(f"restarts must be at least 2, got {settings.restarts!r}")
+    need("widths", settings.widths)
+    need("xor_widths", settings.xor_widths)
     networks = [Part("network", width) for width in settings.widths]
     return [*(Part(name, 0) for name in CONVEX), *networks, *(Part("xor", width) for width in settings.xor_widths)]
 

@@ -21,6 +21,7 @@ The experiment leaves out adaptive optimizers, learning rates tuned for each bat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ from ...drawing.plots import AnyPanel, Line, Panel
 from ..criteria import Criterion
 from ..curvature import Surface, flat, with_weights
 from ..curves import curve
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..tables import class_count, classification, divided
 from ..training import Network, Task, Training, train
@@ -62,6 +63,9 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, float]]:
     """Return each kind of measurement, with its batch size, number or learning rate."""
+    need("batches", settings.batches, at_least=2)
+    need("factors", settings.factors)
+    need("rates", settings.rates)
     return [
         *(("batch", batch) for batch in settings.batches),
         ("rescaling", 1.0),
@@ -181,13 +185,19 @@ def _by_batch(rows: Rows, column: str) -> tuple[float, float]:
 
 def _ratio(rows: Rows, column: str) -> float:
     small, large = _by_batch(rows, column)
-    return large / small
+    return large / small if _comparable(rows) else math.nan
+
+
+def _comparable(rows: Rows) -> bool:
+    """Return whether the networks of all batch sizes have about the same loss, as they have if they reach the bound."""
+    losses = rows.where(kind="batch").numbers("loss")
+    return bool(losses.max() <= 1.5 * losses.min())
 
 
 def _advantage(rows: Rows) -> float:
     """Return by how much the test error of the largest batch is above that of the smallest one."""
     small, large = _by_batch(rows, "test_error")
-    return large - small
+    return large - small if _comparable(rows) else math.nan
 
 
 def _stability(rows: Rows) -> float:

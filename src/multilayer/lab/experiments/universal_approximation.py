@@ -47,7 +47,7 @@ from ..constructions import (
 )
 from ..criteria import Criterion
 from ..curves import curve, curves
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..training import Network, Task, Training, train
 
@@ -66,6 +66,8 @@ def parts(settings: Settings) -> Sequence[tuple[str, int, int]]:
     """Return the method, the number of dimensions and the number of units."""
     if min(settings.units) < settings.waves or len(settings.units) < 2:
         raise OptionError(f"units must be two or more numbers from {settings.waves} on, got {settings.units}")
+    need("trained", settings.trained)
+    need("powers", settings.powers, includes=(2,))
     constructed = [("constructed", d, 0) for d in (1, 2)]
     return [("trained", d, units) for units in reversed(settings.trained) for d in (2, 1)] + constructed
 

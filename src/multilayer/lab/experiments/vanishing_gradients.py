@@ -21,10 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...drawing.plots import AnyPanel, Panel
+from ...errors import OptionError
 from ...spec import Spec
 from ..criteria import Criterion
 from ..curves import curves
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 from ..training import Network, Task
 
@@ -41,6 +42,10 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, int]]:
     """Return activation and depth of each network."""
+    need("activations", settings.activations, includes=("sigmoid", "relu"))
+    need("depths", settings.depths)
+    if min(settings.depths) < 2:
+        raise OptionError(f"depths must be at least 2, got {settings.depths}")
     return [(name, depth) for name in settings.activations for depth in settings.depths]
 
 

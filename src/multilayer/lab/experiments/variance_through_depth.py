@@ -32,7 +32,7 @@ from ...spec import Spec
 from ...spec.propagation import EXTREME, STEADY, variance
 from ..criteria import Criterion
 from ..curves import curve
-from ..experiment import Experiment, Published
+from ..experiment import Experiment, Published, need
 from ..rows import Row, Rows
 
 NAMES = {"he": "He", "xavier": "Xavier", "torch": "PyTorch", "normal(1)": "V = 1", "normal(0.01)": "V = 0.01"}
@@ -51,6 +51,8 @@ class Settings:
 
 def parts(settings: Settings) -> Sequence[tuple[str, str]]:
     """Return activation and initialization of each network."""
+    need("activations", settings.activations, includes=("relu", "tanh"))
+    need("schemes", settings.schemes, includes=tuple(NAMES))
     return [(name, scheme) for name in settings.activations for scheme in settings.schemes]
 
 
