@@ -52,7 +52,8 @@ def _index() -> str:
             "",
             "Each experiment measures a claim over several seeds. Its criteria are code, and were written before the "
             "measurement. A criterion is met if the whole 95 % interval over the seeds is on the right side of its "
-            "bound. A claim holds if all its criteria are met, and does not hold here if none is.",
+            "bound. A claim holds if all its criteria are met, holds partly if some are met, and does not hold here if "
+            "none is met.",
             "",
             "`mlp lab NAME` runs one experiment, and `mlp lab --all --out book` runs all of them and writes them as "
             "offline pages. [Running an experiment](../../how-to/run-an-experiment.md) shows how, also in Python and "

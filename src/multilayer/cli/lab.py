@@ -20,12 +20,14 @@ EXAMPLES = (
     "mlp lab vanishing_gradients --seeds 20 --out results",
     "mlp lab --all --out book",
 )
-NOTE = """Each experiment takes at most a minute on two cores, and all take about 20 minutes. Ctrl-C keeps the seeds
-that are complete. The exit code does not depend on the verdict."""
+NOTE = """Each experiment takes at most a minute on two cores, and all together take about 20 minutes. After Ctrl-C, the
+complete seeds are kept. The exit code does not depend on the verdict."""
 
 
 def lab(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Experiment. Without it, list all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Name of the experiment. Without a name, list all.")
+    ] = None,
     everything: Annotated[bool, flag("--all", text="Run every experiment and write the book.", panel=None)] = False,
     seeds: Annotated[
         int | None,
@@ -33,12 +35,12 @@ def lab(
     ] = None,
     first_seed: Annotated[int, option("--first-seed", text="The first seed.", metavar="K", default=True)] = 0,
     full: Annotated[
-        bool, flag("--full", text="Use the sizes of a publication, which take longer.", panel=None)
+        bool, flag("--full", text="Use the larger sizes for a publication, which take longer.", panel=None)
     ] = False,
     data: Annotated[
         str | None,
         option(
-            "--data", text="Table to use instead of the bundled one, if the experiment uses a table.", metavar="FILE"
+            "--data", text="Table to use instead of the bundled one, if the experiment needs a table.", metavar="FILE"
         ),
     ] = None,
     workers: Annotated[
@@ -52,9 +54,9 @@ def lab(
 ) -> None:
     """Run an experiment on what textbooks claim about these networks.
 
-    An experiment measures a claim over several seeds, and compares the interval of each criterion with the bound that
-    was written down before. The verdict is: holds, holds partly, or does not hold here. Without a name, the experiments
-    are listed with their claims.
+    An experiment tests a claim with several seeds. It compares the interval of each criterion with a bound that was
+    written before the measurement. The verdict is: holds, holds partly, or does not hold here. Without a name, the
+    experiments are listed with their claims.
     """
     if everything:
         _refuse_with_all(name, data, out)

@@ -8,8 +8,8 @@
     result.plot("gradients.svg")
 
 An experiment declares its claim, its settings and its criteria before it runs. This package runs the measurements for
-each seed, computes an interval over the seeds for each criterion, and writes results, plots and the book. The networks
-that an experiment trains come from `spec` and `engines`. How to draw a panel belongs in `drawing`.
+each seed, computes an interval over the seeds for each criterion, and writes results, plots and the book. It uses
+`spec` and `engines` for networks and training, and `drawing` for plots.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The book: an offline page per experiment, and a first page with what the books say against what we measured.
+"""The book: an offline page per experiment, and a first page with each claim, its measurement and its verdict.
 
     index.html    one line per experiment: claim, measurement, verdict
     NAME.html     claim, verdict, plot, criteria, published results, method, settings
     results/      the results as JSON, CSV, SVG and PNG
 
-The pages contain no scripts and make no requests. Their plots are SVG, whose colors follow the light or dark scheme of
-the reader. A result in the folder is used again if experiment, settings, seeds and version are the same, so an
-interrupted book is completed by the same command.
+The pages contain no scripts and make no requests. The plots are SVG, and their colors follow the light or dark scheme
+of the reader. A result in the folder is used again if experiment, settings, seeds and version are the same. So the same
+command continues an interrupted book.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def make(
     names : sequence of str
         The experiments. By default, all.
     size, seeds, first_seed, workers, quiet
-        As for one experiment. The seeds of an interrupted experiment are measured again.
+        As for one experiment. All seeds of an interrupted experiment are measured again.
     finished : callable, optional
         Called after each experiment with its result, and whether the result is from an earlier run.
     """
@@ -112,7 +112,7 @@ def write(results: Sequence[Result], folder: Path) -> None:
 
 
 def index(results: Sequence[Result]) -> str:
-    """Return the first page: what the books say, and what was measured."""
+    """Return the first page: the claims, and what was measured."""
     counts = ", ".join(f"{sum(one.verdict == kind for one in results)} {kind}" for kind in VERDICTS)
     rows = [
         (
@@ -131,7 +131,7 @@ def index(results: Sequence[Result]) -> str:
         f'<p class="lead">{count(len(results), "claim")}: {counts}.</p>'
         "<p>Each claim has criteria that were written before the measurement. A criterion is met if the whole "
         "95 % interval over the seeds is on the right side of its bound. A claim holds if all its criteria are met, "
-        f"and does not hold here if none is.</p>{table}"
+        f"holds partly if some are met, and does not hold here if none is met.</p>{table}"
         f'<p class="muted">Measured in {duration(seconds)} with multilayer {__version__}: '
         "<code>mlp lab --all --out book</code></p>",
     )

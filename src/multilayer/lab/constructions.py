@@ -6,7 +6,7 @@
     error(target, narrow(units).outputs)             # 64 hidden layers of width 3
     best_polynomial(target, 3)                       # smallest error of a polynomial of degree 3
 
-The units are those of the proofs of universal approximation. How well trained networks do belongs in the experiments.
+The units are those in the proofs of universal approximation. The experiments compare them with trained networks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .training import Network
 
 Floats = NDArray[Any]
 POINTS = {1: 2001, 2: 101}
-"""Points of the grid per dimension that measures errors."""
+"""Points per dimension of the grid on which errors are measured."""
 STEEPNESS = 20.0
-"""Slope of a sigmoid, times the distance of the steps."""
+"""Slope of a sigmoid, times the distance between two steps of the staircase."""
 
 
 # Targets
@@ -54,7 +54,7 @@ class Target(NamedTuple):
         return np.cos(x @ self.w.T + self.phase).sum(axis=1) / self.scale
 
     def ridges(self) -> list[tuple[Floats, float, Callable[[Floats], Floats]]]:
-        """Return functions of one variable t = u·x that add up to the target: u, the largest |t|, and the function."""
+        """Return functions of one variable t = u·x whose sum is the target: u, the largest |t|, and the function."""
         if self.d == 1:
             return [(np.ones(1), 1.0, lambda t: self(t[:, None]))]
         return [
@@ -88,7 +88,7 @@ class Units(NamedTuple):
 
 
 def _of_ridges(target: Target, n: int, one: Callable[[Floats, float, Any, int], Units]) -> Units:
-    """Give each ridge its share of the units, and add the ridges."""
+    """Divide the units among the functions of one variable, and add these functions."""
     ridges = target.ridges()
     found = [one(u, reach, g, n // len(ridges)) for u, reach, g in ridges]
     u, b, out = (np.concatenate(parts) for parts in list(zip(*found, strict=True))[:3])
@@ -109,7 +109,7 @@ def staircase(target: Target, n: int) -> Units:
 
 
 def polygon(target: Target, n: int) -> Units:
-    """Return ReLU units whose sum is the polygon through n + 1 points of the target."""
+    """Return ReLU units whose sum is the piecewise linear function through n + 1 points of the target."""
 
     def one(u: Floats, reach: float, g: Any, n: int) -> Units:
         corners = np.linspace(-reach, reach, n + 1)
@@ -155,7 +155,7 @@ def narrow(units: Units) -> Network:
 
 
 def best_polynomial(target: Target, p: int) -> float:
-    """Return the smallest largest error of a polynomial of degree p, on a grid: min e with |f − Σ c_k x^k| ≤ e."""
+    """Return the smallest possible largest error of a polynomial of degree p: min e with |f − Σ c_k x^k| ≤ e."""
     from scipy.optimize import linprog
 
     x = grid(target.d, {1: 257, 2: 21}[target.d])
@@ -169,7 +169,7 @@ def best_polynomial(target: Target, p: int) -> float:
 
 
 def best_monotone(target: Target) -> float:
-    """Return the smallest largest error of a monotone function, in one dimension."""
+    """Return the smallest possible largest error of a monotone function, in one dimension."""
     y = target(grid(1))
     rising = np.max(np.maximum.accumulate(y) - y) / 2
     falling = np.max(y - np.minimum.accumulate(y)) / 2

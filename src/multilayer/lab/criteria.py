@@ -1,11 +1,12 @@
 """Criteria and verdicts: what must be measured for a claim to hold.
 
-A criterion computes one number from the rows of one seed, and compares it with a bound. Over the seeds 1 … n, the
-number has the mean m, the standard deviation s, and the 95 % interval m ± t s/√n of Student's distribution.
+A criterion computes one number from the rows of each seed, and compares it with a bound. The n numbers of n seeds have
+the mean m and the standard deviation s. The 95 % interval of the mean is m ± t s/√n, with t from Student's
+distribution.
 
     met        the whole interval is on the right side of the bound
     not met    the whole interval is on the wrong side
-    unclear    the bound is inside the interval: more seeds would decide
+    unclear    the bound is inside the interval: more seeds are needed
 
 A claim holds if all its criteria are met, and does not hold here if none is. Otherwise it holds partly.
 """
@@ -40,12 +41,12 @@ class Criterion:
     """
 
     statement: str
-    """What must be true, as a sentence with the bound: "The error falls at least tenfold from 4 to 64 units."."""
+    """What must be true, as a sentence with the bound, such as "The error falls by a factor of at least 10."."""
     value: Callable[[Rows], float]
     at_least: float | None = None
     at_most: float | None = None
     log: bool = False
-    """Whether mean and interval are those of the logarithm, as suits ratios that differ by orders of magnitude."""
+    """Whether mean and interval are computed on logarithms, for ratios that differ by orders of magnitude."""
 
     def __post_init__(self) -> None:
         assert (self.at_least is None) != (self.at_most is None), f"a criterion has one bound: {self.statement}"

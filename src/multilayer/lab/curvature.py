@@ -6,8 +6,8 @@
     place.sharpness()              # the largest eigenvalue of the Hessian at the weights
     place.hessian(w)               # (P, P), for small networks
 
-The Hessian times a vector v is (g(w + εv) − g(w − εv)) / 2ε, where g is the gradient. The largest eigenvalue is found
-by the method of Lanczos, which needs these products only, and to a higher accuracy than power iteration.
+The Hessian times a vector v is computed as (g(w + εv) − g(w − εv)) / 2ε, where g is the gradient. The method of Lanczos
+computes the largest eigenvalue from such products. It is more accurate than power iteration.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ def curve(
 ) -> Line:
     """Return a line through the means of `y` at each value of `x`, with their 95 % intervals over the rows.
 
-    With `log`, it is the geometric mean, which suits a logarithmic axis. All values must then be positive.
+    With `log`, means are geometric, for a logarithmic axis. All values must then be positive.
 
     >>> rows = Rows([{"seed": s, "width": w, "error": 1 / w} for s in (0, 1) for w in (4, 2)])
     >>> line = curve(rows, "width", "error", name="ReLU")

@@ -1,11 +1,11 @@
 """What an experiment declares: its claim, its settings, how it measures, when the claim holds, and its plot.
 
-    parts       independent pieces of the work of one seed, for example one per width
-    measure     (settings, part, seed) → rows; it must depend on these three arguments only
+    parts       independent parts of the measurement of one seed, for example one per width
+    measure     (settings, part, seed) → rows. The rows must depend on these three arguments only.
     criteria    conditions on the rows of a seed, written before the measurement
 
-The settings of an experiment are a frozen dataclass with three values: the default for 60 s on two cores, `full` for
-publication, and `tiny` for tests. `running.py` runs an experiment.
+The settings of an experiment are a frozen dataclass with three instances: the default, which takes at most 60 s on two
+cores, `full` for a publication, and `tiny` for tests. `running.py` runs an experiment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Size = Literal["default", "full", "tiny"]
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published number or result, and a function that returns what the rows show instead."""
+    """A published number or result, and a function that returns the corresponding result of the rows."""
 
     what: str
     theirs: str
@@ -46,7 +46,7 @@ class Experiment:
     claim: str
     """What the books say, in one or two sentences."""
     sources: tuple[str, ...]
-    """Where they say it: author, year, title."""
+    """Sources of the claim: author, year, title."""
     settings: Any
     full: Any
     tiny: Any
@@ -61,7 +61,7 @@ class Experiment:
     panels: Callable[[Rows], Sequence[AnyPanel]]
     published: tuple[Published, ...] = ()
     exclusive: bool = False
-    """Whether the measurement is of time, so that nothing else may run next to it."""
+    """Whether time is measured. Nothing else may then run at the same time."""
 
     @property
     def method(self) -> str:
@@ -80,7 +80,7 @@ class Experiment:
         return tuple(field.name for field in fields(self.settings))
 
     def sized(self, size: Size, changes: Mapping[str, Any]) -> Any:
-        """Return the settings of a size, with changes. Raise an error for an unknown setting or a table not needed."""
+        """Return the settings of a size, with changes. An unknown setting, or a table without use, is an error."""
         base = {"default": self.settings, "full": self.full, "tiny": self.tiny}[size]
         known = dict(changes)
         if "data" in known and not self.takes_data:

@@ -87,13 +87,13 @@ class Result:
 
     @property
     def basis(self) -> str:
-        """On how many seeds the verdict is based, and which criteria more seeds would decide."""
+        """Number of seeds, and number of criteria that need more seeds."""
         unclear = sum(one.outcome == "unclear" for one in self.criteria)
         if len(self.seeds) == 1:
             return "1 seed, so there are no intervals: more seeds would decide"
         text = f"{count(len(self.seeds), 'seed')}, {percent(LEVEL)} intervals"
         return (
-            f"{text}; {unclear} of {len(self.criteria)} criteria are unclear: more seeds would decide"
+            f"{text}; {unclear} of {len(self.criteria)} criteria are unclear: more seeds are needed"
             if unclear
             else text
         )
@@ -175,7 +175,7 @@ class Result:
 
     @staticmethod
     def read(path: str | Path) -> Result:
-        """Read a result that `save` wrote. The criteria of this version judge its rows again."""
+        """Read a result that `save` wrote. Its rows are judged again with the criteria of this version."""
         try:
             stored = json.loads(atomic_files.read(Path(path), limit=LARGEST))
             experiment = get(stored["name"])
@@ -210,7 +210,7 @@ def check_folder(folder: str | Path) -> None:
 
 
 def _stored(experiment: Experiment, stored: Mapping[str, Any]) -> Result:
-    """Return the result of a file, with its infinities as numbers."""
+    """Return the result of a file. The strings "nan", "inf" and "-inf" become numbers."""
     rows = Rows({name: _NUMBERS.get(value, value) for name, value in row.items()} for row in stored["data"])
     judged = tuple(criterion.judge(rows) for criterion in experiment.criteria)
     return Result(

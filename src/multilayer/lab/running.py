@@ -1,8 +1,8 @@
 """Run an experiment: the parts of all seeds in worker processes, with a progress bar.
 
-A worker gets the name of the experiment, its settings, a part and a seed, and uses one thread. Its result depends on
-these alone, so the number of workers does not change the rows. Experiments that measure time run in this process, one
-part after another. Ctrl-C ends the run; the seeds that are complete are kept.
+A worker gets the name of the experiment, its settings, a part and a seed. Its result depends only on these, so the
+number of workers does not change the rows. Each worker uses one thread. Experiments that measure time run in this
+process, one part after another. Ctrl-C ends the run. Complete seeds are kept.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def run(
     quiet : bool
         Whether to show no progress.
     **settings
-        Values that replace the settings, such as ``widths=(2, 8)``, and ``data="table.csv"`` if the experiment can use
-        another table.
+        Settings to change, such as ``widths=(2, 8)``. If the experiment can use another table, ``data="table.csv"``
+        replaces its table.
 
     Returns
     -------
     Result
-        Verdict, criteria with intervals, rows and plot. After Ctrl-C, it has the seeds that were complete.
+        Verdict, criteria with intervals, rows and plot. After Ctrl-C, only the complete seeds are in the result.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Rows of a table as tasks of the laboratory: a bundled set, or the file of a user.
+"""Tables as tasks for experiments: a bundled table, or a file of the user.
 
     task = classification("digits")
     training, test = divided(task, rows=300, seed=0)
 
-Inputs are scaled to mean 0 and standard deviation 1 over all rows. A categorical column is one input per category.
+Inputs are scaled to mean 0 and standard deviation 1 over all rows. A categorical column becomes one input per category.
 """
 
 from __future__ import annotations

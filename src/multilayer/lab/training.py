@@ -1,12 +1,12 @@
-"""Train a network on arrays, step by step, with nothing else: no held-out rows, no scaling, no early stopping.
+"""Train a network on arrays for a number of steps, without held-out rows, scaling or early stopping.
 
     task = Task(x=x, y=y, loss="mse")                       # float inputs (B, I); numbers (B, O) or classes (B,)
     trained = train("1-32:tanh-1", task, Training(steps=2000, learning_rate=0.01, seed=3))
     trained.network.outputs(x)                              # (B, O), in float64
     trained.losses, trained.gradient_norms                  # one number per step, over its batch
 
-The rows of an epoch are shuffled, unless one batch holds them all. Steps after a divergence are not run. For training
-as users do it, with validation and a recipe, an experiment calls `ml.fit`.
+The rows of each epoch are shuffled, unless one batch has all rows. Training stops at a divergence. Experiments that
+need validation or a recipe call `ml.fit`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trained:
-    """The network after the last step, and what happened on the way."""
+    """The network after the last step, and the history of the training."""
 
     network: Network
     losses: Floats
@@ -140,8 +140,8 @@ class Trained:
     gradient_norms: Floats
     """Norm of the gradient of each step, before clipping."""
     diverged_at: int | None
-    """Number of steps before the first loss, gradient or parameter that is not finite. `network` is then the one
-    before the call of the engine that diverged."""
+    """Number of steps before the first loss, gradient or parameter that is not finite, or None. After a divergence,
+    `network` is the network before the call of the engine that diverged."""
     stored: dict[int, Network] = field(default_factory=dict[int, Network])
     """The networks after the steps of `Training.at`. A run that diverged has only those before."""
 

@@ -4,11 +4,12 @@ The target is a sum of waves cos(w·x + φ) with random directions, frequencies 
 error is the largest absolute difference between network and target on a fine grid, divided by the range of the target.
 It is measured for four kinds of networks:
 
-    constructed networks    Each wave is a function g(t) of one variable t = u·x, which N units approximate. With steep
-                            sigmoids, the output is a staircase with N steps: error O(1/N). With ReLU, the output is the
-                            piecewise linear function through N + 1 points of g. If the distance of the points is h, the
-                            error is at most h²/8 · max|g″|, so O(1/N²). In two dimensions, the units are divided among
-                            the waves (as in the proof of Hornik, Stinchcombe and White).
+    constructed networks    N units approximate a function g(t) of one variable t = u·x. With steep sigmoids, the output
+                            is a staircase with N steps: error O(1/N). With ReLU, the output is the piecewise linear
+                            function through N + 1 points of g. If the distance of the points is h, the error is at
+                            most h²/8 · max|g″|, so O(1/N²). In one dimension, g is the target. In two dimensions, each
+                            wave is such a function, and the units are divided among the waves (as in the proof of
+                            Hornik, Stinchcombe and White).
     trained networks        One hidden layer, trained by Adam on all points of a grid.
     polynomial activations  The activation is zᵖ. The hidden weights are random, and the output weights are fitted by
                             least squares. With any number of units, the network is a polynomial of degree p. A linear
