@@ -53,7 +53,7 @@ def test_out_has_the_result_its_plot_and_its_page(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("lab", "vanishing_gradient"), "did you mean 'vanishing_gradients'"),
-        (("lab", "vanishing_gradients", "--data", "iris"), "does not use a table"),
+        (("lab", "vanishing_gradients", "--data", "iris"), "cannot use another table"),
         (("lab", "vanishing_gradients", "--seeds", "0"), "seeds must be at least 1"),
         (("lab", "vanishing_gradients", "--all"), "--all runs every experiment"),
         (("lab", "--all", "--data", "iris"), "--data is for one experiment"),

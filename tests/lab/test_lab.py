@@ -143,7 +143,7 @@ def test_a_number_that_the_rows_do_not_determine_is_unclear() -> None:
 
 
 def test_one_seed_has_no_interval() -> None:
-    assert "there are no intervals" in tiny("vanishing_gradients", seeds=1).basis
+    assert "1 seed: there are no intervals" in tiny("vanishing_gradients", seeds=1).basis
     assert "2 seeds, 95 % intervals" in tiny("vanishing_gradients").basis
 
 
@@ -241,7 +241,7 @@ def test_ctrl_c_keeps_the_complete_seeds(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_bad_settings_are_errors_that_say_what_to_do() -> None:
     with pytest.raises(OptionError, match="unknown setting 'widht': did you mean 'width'"):
         ml.lab.vanishing_gradients(widht=3)
-    with pytest.raises(OptionError, match="does not use a table of yours: leave out"):
+    with pytest.raises(OptionError, match="cannot use another table: leave out"):
         ml.lab.vanishing_gradients(data="iris")
     with pytest.raises(OptionError, match="seeds must be at least 1"):
         ml.lab.vanishing_gradients(seeds=0)

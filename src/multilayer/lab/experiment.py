@@ -84,9 +84,7 @@ class Experiment:
         base = {"default": self.settings, "full": self.full, "tiny": self.tiny}[size]
         known = dict(changes)
         if "data" in known and not self.takes_data:
-            raise OptionError(
-                f"{self.name} does not use a table of yours: leave out {option('data', str(known['data']))}"
-            )
+            raise OptionError(f"{self.name} cannot use another table: leave out {option('data', str(known['data']))}")
         if "data" in known and "tables" in self.names:
             known["tables"] = (known.pop("data"),)
         for name in known:
@@ -96,7 +94,7 @@ class Experiment:
 
 
 def need(setting: str, given: Sequence[Any], *, includes: Sequence[Any] = (), at_least: int = 1) -> None:
-    """Raise an error if a setting lacks values that the criteria compare. `parts` calls it, before the measurement."""
+    """Raise an error if a setting lacks values that the criteria need. `parts` calls it before the measurement."""
     missing = [value for value in includes if value not in given]
     if missing:
         raise OptionError(f"{setting} must include {', '.join(map(repr, missing))}, got {tuple(given)}")

@@ -87,10 +87,10 @@ class Result:
 
     @property
     def basis(self) -> str:
-        """Number of seeds, and number of criteria that need more seeds."""
+        """Number of seeds and level of the intervals, and number of criteria that need more seeds."""
         unclear = sum(one.outcome == "unclear" for one in self.criteria)
         if len(self.seeds) == 1:
-            return "1 seed, so there are no intervals: more seeds would decide"
+            return "1 seed: there are no intervals with fewer than two seeds"
         text = f"{count(len(self.seeds), 'seed')}, {percent(LEVEL)} intervals"
         return (
             f"{text}; {unclear} of {len(self.criteria)} criteria are unclear: more seeds are needed"
