@@ -89,7 +89,7 @@ def measure(settings: Settings, part: str | int, seed: int) -> Iterator[Row]:
 
 
 def steps_to(settings: Settings, task: Task, batch: int, rate: float, seed: int) -> tuple[float, dict[int, Network]]:
-    """Return the number of steps until the training loss is below the target, and the networks on the way."""
+    """Return the number of steps until the training loss is below the target, and the stored networks."""
     steps = max(300, settings.rows_seen // batch)
     count = int(math.log(steps / 2, FACTOR)) + 1
     at = tuple(dict.fromkeys(min(round(2 * FACTOR**i), steps) for i in range(count)))

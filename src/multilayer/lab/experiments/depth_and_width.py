@@ -180,7 +180,7 @@ def width(inputs: int, outputs: int, depth: int, parameters: int) -> int:
 
 
 def _best(split: Split, depth: int, settings: Settings, seed: int) -> Row:
-    """Return the test error with the learning rate and the number of steps that validate best."""
+    """Return the test error with the learning rate and the number of steps that have the lowest validation error."""
     task = split.training
     outputs = tables.class_count(task) if task.loss == "cross_entropy" else 1
     units = width(task.x.shape[1], outputs, depth, settings.parameters)
@@ -215,11 +215,11 @@ def error(network: Network, task: Task) -> float:
     return float(np.sqrt(np.mean((network.outputs(task.x) - y) ** 2)) / y.std())
 
 
-# Readings
+# Results
 
 
 def ratio(rows: Rows, task: str) -> float:
-    """Return the error of the deep network that validates best, relative to one hidden layer: means over the seeds."""
+    """Return the mean error of the deep network with the lowest validation error, relative to one hidden layer."""
     own = rows.where(task=task)
     first = min(own.values("depth"))
     deep = [

@@ -168,7 +168,7 @@ def _stored(images: Floats, layer: int, size: tuple[int, int]) -> Iterator[Row]:
         yield {"image": layer, "unit": unit, "height": size[0], "width": size[1], "pixels": pixels}
 
 
-# Readings
+# Results
 
 
 def value(rows: Rows, name: str, layer: int, net: Net = "trained") -> float:

@@ -5,12 +5,11 @@ Three facts that have a mathematical proof are checked with numbers.
     depth without activations    W₃(W₂(W₁x + b₁) + b₂) + b₃ = Wx + b with W = W₃W₂W₁. The outputs of deep linear
                                  networks with random weights are compared with the outputs of this single map.
     XOR                          An affine function f of two bits has f(0,0) + f(1,1) = f(0,1) + f(1,0). If f were
-                                 correct on all 4 rows, it would be below the threshold for the bits on the left side
-                                 and above it for those on the right side, and the sums would differ. So at most 3 of
-                                 the 4 rows are correct. The experiment searches for a counterexample among random
-                                 weights of a linear network with one hidden layer. Trained with the squared error, such
-                                 a network predicts 1/2 for every row. The same network is also trained with an
-                                 activation.
+                                 correct on all 4 rows, it would be below the threshold at (0,0) and (1,1) and above it
+                                 at (0,1) and (1,0), so these sums would differ. So at most 3 of the 4 rows are correct.
+                                 The experiment searches for a counterexample among random weights of a linear network
+                                 with one hidden layer. Trained with the squared error, such a network predicts 1/2 for
+                                 every row. The same network is also trained with an activation.
     equal units                  If the units of a layer start with equal weights, they get equal gradients and stay
                                  equal. A layer of H equal units then computes the same as one unit whose outgoing
                                  weight is the sum of their outgoing weights. A sigmoid network for digits is trained on
@@ -156,7 +155,7 @@ def one_unit(network: Network, hidden: int) -> Network:
     return Network(spec, tensors)
 
 
-# Readings
+# Results
 
 
 def last(rows: Rows, start: str) -> Rows:

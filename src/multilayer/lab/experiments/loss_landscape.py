@@ -182,7 +182,7 @@ def _along(path: Path, surface: Surface, name: str, width: int) -> Iterator[Row]
 
 
 def _critical_points(settings: Settings, seed: int) -> Iterator[Row]:
-    """Yield the critical points that are found from random starts and from the ends of trainings."""
+    """Yield the critical points that are found from random starts and from the ends of training runs."""
     surface = Surface(Network.initial(XOR_SPEC, seed=seed), XOR)
     generator = np.random.default_rng([seed, 3])
     ends = [_trained_xor(1000 * seed + i) for i in range(settings.trainings)]
@@ -256,7 +256,7 @@ def _fits(network: Network) -> bool:
     return bool(((network.outputs(XOR.x)[:, 0] > 0.5) == (XOR.y > 0.5)).all())
 
 
-# Judgement and plot
+# Results
 
 
 def _barrier(rows: Rows, path: str) -> float:

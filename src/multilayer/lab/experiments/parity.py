@@ -176,7 +176,7 @@ def _trained(settings: Settings, n: int, seed: int) -> Iterator[Row]:
         }
 
 
-# Readings
+# Results
 
 
 def success(rows: Rows, shape: str, bits: int | None = None) -> float:

@@ -6,7 +6,7 @@ step. The test rows keep their true labels.
 
     training error   share of the training rows for which the predicted class is not the given label, random or true
     steps to fit     number of steps after which the training error is 0 for the first time, known to within 10 %
-    chance           1 − 1/C for C classes: the error of any prediction that does not depend on the labels
+    chance           1 − 1/C for C classes: the error of random guessing
 
 Second part: how many parameters are enough? Each training row gets a random bit as its label. Networks with one output
 and an increasing number of hidden units are trained on these bits. For comparison, they are also trained on a bit that
@@ -84,7 +84,7 @@ def measure(settings: Settings, part: tuple[str, float], seed: int) -> Iterator[
 
 
 def _fit(settings: Settings, share: float, training: Task, test: Task, seed: int) -> Iterator[Row]:
-    """Train on labels of which a share is random, and yield the training error on the way."""
+    """Train on labels of which a share is random, and yield the training error during training."""
     classes = class_count(classification(settings.data))
     task = Task(x=training.x, y=randomized(training.y, share, classes, seed), loss="cross_entropy")
     at = _times(settings.steps)

@@ -201,7 +201,7 @@ def _advantage(rows: Rows) -> float:
 
 
 def _stability(rows: Rows) -> float:
-    """Return λη/2 at the end of the trainings: the mean over the last third of the measurements."""
+    """Return λη/2 at the end of the training runs: the mean over the last third of the measurements."""
     own = rows.where(kind="edge")
     last = max(own.values("steps"))
     return own.having(lambda row: row["steps"] >= 2 / 3 * last).mean("stability")

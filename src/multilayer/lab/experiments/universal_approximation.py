@@ -150,7 +150,7 @@ def _picture(settings: Settings, target: Target, seed: int) -> Iterator[Row]:
             yield {"method": "picture", "activation": name, "x": float(at), "y": float(y), "units": units}
 
 
-# Readings
+# Results
 
 
 def at_most_units(rows: Rows, **chosen: Any) -> Rows:
