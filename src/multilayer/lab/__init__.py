@@ -8,8 +8,8 @@
     result.plot("gradients.svg")
 
 An experiment declares its claim, its settings and its criteria before it runs. This package runs the measurements for
-each seed, computes an interval over the seeds for each criterion, and writes results, plots and the book. It uses
-`spec` and `engines` for networks and training, and `drawing` for plots.
+each seed, computes an interval over the seeds for each criterion, and writes results, plots and the book. Code that
+trains or computes networks belongs in `spec` and `engines`. Code that draws a panel belongs in `drawing`.
 """
 
 from __future__ import annotations
