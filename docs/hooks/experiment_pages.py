@@ -7,6 +7,7 @@ They show the results in docs/measured/experiments, which are those of the book 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from multilayer.lab import NAMES, Result, get
+from multilayer.lab.book import terms
 from multilayer.lab.rows import Rows
 
 FOLDER = "explanation/experiments"
@@ -83,10 +85,20 @@ def _page(name: str) -> str:
             f"| {_cell(one.what)} | {_cell(one.theirs)} | {_cell(one.ours(result.rows))} | {_cell(one.source)} |"
             for one in experiment.published
         ]
-    lines += ["", "## How it is measured", "", experiment.method, "", "## Run it", "", "```console"]
+    lines += ["", "## How it is measured", "", _method(experiment.method), "", "## Run it", "", "```console"]
     lines += [f"mlp lab {name} --seeds {len(result.seeds)} --out results", "```", ""]
     lines += ["## Sources", "", *(f"- {source}" for source in experiment.sources), ""]
     return "\n".join(lines)
+
+
+def _method(text: str) -> str:
+    """Return the method as Markdown: lists of terms become definition lists."""
+    blocks = re.split(r"\n\s*\n", text.strip("\n"))
+    found = [(block, terms(block)) for block in blocks]
+    return "\n\n".join(
+        "\n\n".join(f"{term}\n:   {meaning}" for term, meaning in listed) if listed else block
+        for block, listed in found
+    )
 
 
 def _cell(text: str) -> str:

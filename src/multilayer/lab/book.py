@@ -37,6 +37,7 @@ _PLOT_COLOURS = {
     style.CARD: "plot-card",
 } | {colour: f"line-{i}" for i, colour in enumerate(style.COLOURS)}
 _COLOUR = re.compile("|".join(_PLOT_COLOURS))
+_TERM = re.compile(r" {4}(\S.*?) {2,}(\S.*)$")
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -185,20 +186,47 @@ def _settings(result: Result) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Return a docstring as HTML: paragraphs, indented blocks, and `code`.
+    """Return a docstring as HTML: paragraphs, lists of terms, other indented blocks, and `code`.
 
-    >>> paragraphs("One `a`.\\n\\n    x  1")
-    '<p>One <code>a</code>.</p><pre>x  1</pre>'
+    >>> paragraphs("One `a`.\\n\\n    x = 1")
+    '<p>One <code>a</code>.</p><pre>x = 1</pre>'
+    >>> paragraphs("    slope   the derivative\\n            of f")
+    '<dl><dt>slope</dt><dd>the derivative of f</dd></dl>'
     """
     found: list[str] = []
     for block in re.split(r"\n\s*\n", text.strip("\n")):
-        if block.startswith("    "):
+        listed = terms(block)
+        if listed:
+            items = "".join(f"<dt>{_prose(term)}</dt><dd>{_prose(meaning)}</dd>" for term, meaning in listed)
+            found.append(f"<dl>{items}</dl>")
+        elif block.startswith("    "):
             lines = [line.removeprefix("    ") for line in block.splitlines()]
-            found.append(f"<pre>{html.escape(chr(10).join(lines))}</pre>")
+            found.append(f"<pre>{html.escape(chr(10).join(lines), quote=False)}</pre>")
         else:
-            prose = _CODE.sub(r"<code>\1</code>", html.escape(" ".join(block.split()), quote=False))
-            found.append(f"<p>{prose}</p>")
+            found.append(f"<p>{_prose(block)}</p>")
     return "".join(found)
+
+
+def terms(block: str) -> list[tuple[str, str]]:
+    """Return the terms of an indented block with their meanings, or nothing if it is not such a list.
+
+    A term is indented by four spaces, and two or more spaces separate it from its meaning. Lines that are indented
+    further continue the meaning.
+    """
+    found: list[tuple[str, str]] = []
+    for line in block.splitlines():
+        match = _TERM.match(line)
+        if match:
+            found.append((match[1], match[2]))
+        elif found and line.startswith(" " * 6):
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        else:
+            return []
+    return found
+
+
+def _prose(text: str) -> str:
+    return _CODE.sub(r"<code>\1</code>", html.escape(" ".join(text.split()), quote=False))
 
 
 def _badge(text: str) -> str:

@@ -67,7 +67,7 @@ class Experiment:
     def method(self) -> str:
         """How the experiment measures: the docstring of its file, without the first line."""
         text = inspect.cleandoc(sys.modules[self.measure.__module__].__doc__ or "")
-        return text.partition("\n")[2].strip()
+        return text.partition("\n")[2].strip("\n")
 
     @property
     def takes_data(self) -> bool:
