@@ -332,6 +332,7 @@ EXPERIMENT = Experiment(
         Criterion(
             statement="The critical batch size and the noise scale differ by at most a factor of 10.",
             value=apart,
+            log=True,
             at_most=10.0,
         ),
         Criterion(

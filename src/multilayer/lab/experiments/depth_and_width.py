@@ -342,11 +342,13 @@ EXPERIMENT = Experiment(
             statement="Composition: the test error of deep networks is at most 0.5 times that of one hidden layer.",
             value=lambda rows: ratio(rows, "composition"),
             at_most=0.5,
+            log=True,
         ),
         Criterion(
             statement="Real tables: the test error of deep networks is at most 0.8 times that of one hidden layer.",
             value=real_ratio,
             at_most=0.8,
+            log=True,
         ),
     ),
     summary=summary,

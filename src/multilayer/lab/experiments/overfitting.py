@@ -197,10 +197,9 @@ def largest_gap(rows: Rows) -> float:
     return max(gap(rows, method) for method in METHODS) / gap(rows, "none")
 
 
-def change(rows: Rows, *methods: str) -> float:
-    """Return the mean test error of methods, relative to that without regularization."""
-    errors = [rows.where(method=method).mean("test_error") for method in methods]
-    return float(np.mean(errors)) / rows.where(method="none").mean("test_error")
+def change(rows: Rows, method: str) -> float:
+    """Return the test error with a method, relative to that without regularization."""
+    return rows.where(method=method).mean("test_error") / rows.where(method="none").mean("test_error")
 
 
 def gain_of_rows(rows: Rows) -> float:
@@ -270,8 +269,13 @@ EXPERIMENT = Experiment(
             at_most=0.9,
         ),
         Criterion(
-            statement="Dropout and weight decay lower the test error (ratio to no regularization).",
-            value=lambda rows: change(rows, "dropout", "weight decay"),
+            statement="Dropout lowers the test error (ratio to no regularization).",
+            value=lambda rows: change(rows, "dropout"),
+            at_most=1.0,
+        ),
+        Criterion(
+            statement="Weight decay lowers the test error (ratio to no regularization).",
+            value=lambda rows: change(rows, "weight decay"),
             at_most=1.0,
         ),
         Criterion(

@@ -171,6 +171,12 @@ def rate(rows: Rows, activation: str) -> float:
     return math.log(errors[1] / errors[0]) / math.log(most / few)
 
 
+def smallest_of_polynomials(rows: Rows) -> float:
+    """Return the smallest error that any number of units with a polynomial activation can have."""
+    limits = rows.where(method="limit").having(lambda row: row["activation"] != "width 1")
+    return float(limits.numbers("error").min())
+
+
 def summary(rows: Rows) -> str:
     most = max(rows.where(method="constructed").values("units"))
     found = at_most_units(rows, method="constructed", inputs=1)
@@ -268,7 +274,7 @@ EXPERIMENT = Experiment(
         ),
         Criterion(
             statement="With polynomial activations, the error is at least 10 % of the range with any number of units.",
-            value=lambda rows: float(rows.where(method="polynomial").numbers("error").min()),
+            value=smallest_of_polynomials,
             at_least=0.1,
         ),
     ),

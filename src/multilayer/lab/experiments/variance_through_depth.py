@@ -181,18 +181,20 @@ EXPERIMENT = Experiment(
     measure=measure,
     criteria=(
         Criterion(
-            statement=f"With He and ReLU, activations and gradients change by at most a factor of {STEADY:g}.",
+            statement=f"With He and ReLU, both mean squares change by at most a factor of {STEADY:g}.",
             value=lambda rows: largest_change(rows, "relu", "he"),
             at_most=STEADY,
+            log=True,
         ),
         Criterion(
-            statement=f"With Xavier and tanh, activations and gradients change by at most a factor of {STEADY:g}.",
+            statement=f"With Xavier and tanh, both mean squares change by at most a factor of {STEADY:g}.",
             value=lambda rows: largest_change(rows, "tanh", "xavier"),
             at_most=STEADY,
+            log=True,
         ),
         Criterion(
-            statement=f"With ReLU, activations grow by a factor of at least {EXTREME:g} at variance 1, and shrink as "
-            "much at variance 0.01.",
+            statement=f"With ReLU, the mean square of the activations grows by a factor of at least {EXTREME:g} at "
+            "variance 1, and shrinks as much at variance 0.01.",
             value=lambda rows: min(
                 change(rows, "relu", "normal(1)", "forward"), 1 / change(rows, "relu", "normal(0.01)", "forward")
             ),
@@ -200,7 +202,8 @@ EXPERIMENT = Experiment(
             log=True,
         ),
         Criterion(
-            statement=f"With PyTorch's default and ReLU, gradients shrink by a factor of at least {EXTREME:g}.",
+            statement=f"With PyTorch's default and ReLU, the mean square of the gradients shrinks by a factor of at "
+            f"least {EXTREME:g}.",
             value=lambda rows: 1 / change(rows, "relu", "torch", "backward"),
             at_least=EXTREME,
             log=True,
