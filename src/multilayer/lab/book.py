@@ -37,7 +37,7 @@ _PLOT_COLOURS = {
     style.CARD: "plot-card",
 } | {colour: f"line-{i}" for i, colour in enumerate(style.COLOURS)}
 _COLOUR = re.compile("|".join(_PLOT_COLOURS))
-_TERM = re.compile(r" {4}(\S.*?) {2,}(\S.*)$")
+_TERM = re.compile(r" {4,}(\S.*?) {2,}(\S.*)$")
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -210,8 +210,8 @@ def paragraphs(text: str) -> str:
 def terms(block: str) -> list[tuple[str, str]]:
     """Return the terms of an indented block with their meanings, or nothing if it is not such a list.
 
-    A term is indented by four spaces, and two or more spaces separate it from its meaning. Lines that are indented
-    further continue the meaning.
+    A term is indented, and two or more spaces separate it from its meaning. Other lines continue the meaning, and must
+    be indented further than the first term.
     """
     found: list[tuple[str, str]] = []
     for line in block.splitlines():

@@ -5,10 +5,10 @@ a perfect model has the error 0. All errors are mean squared errors.
 
     weak features     Linear regression on p of D normal features, y = xᵀβ + noise. With more features than rows, least
                       squares has many solutions, and the one with the smallest norm is used. For n rows and noise of
-                      variance σ², the expected error is known exactly (Belkin, Hsu and Xu 2020):
+                      variance σ², the expected error is known exactly (Belkin, Hsu and Xu 2020). Below, β∈ holds the
+                      coefficients of the p features that are used, and β∉ those of the others.
                           p ≤ n − 2    (‖β∉‖² + σ²)(1 + p/(n − p − 1)) − σ²
                           p ≥ n + 2    ‖β∈‖² (1 − n/p) + (‖β∉‖² + σ²)(1 + n/(p − n − 1)) − σ²
-                      β∈ holds the coefficients of the p features that are used, and β∉ those of the others.
     random features   One hidden layer of N ReLU units with random weights that are not trained. Only the output weights
                       are fitted, by least squares with the smallest norm. From N = n on, every row can be fitted.
     network           One hidden ReLU layer. Adam trains all weights, with all rows in each step. The number of
