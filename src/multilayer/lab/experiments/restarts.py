@@ -4,9 +4,10 @@ Linear models and networks with one hidden layer are trained several times on th
 called restarts. Every step uses all rows, so restarts of a network differ only in their initial weights. Each model
 minimizes a mean loss plus λ/2 times the sum of the squared weights:
 
-    logistic regression    the solver starts from random weights                          strictly convex in the weights
-    support vector machine the solver visits the rows in random order (coordinate descent in the dual)     convex
-    network                random initial parameters, Adam with a learning rate that falls to 0           not convex
+    logistic regression       Strictly convex in the weights. The solver starts from random weights.
+    support vector machine    Convex. The solver, coordinate descent in the dual, visits the rows in random order.
+    network                   Not convex. It starts from random parameters. Adam trains it, with a learning rate that
+                              falls to 0.
 
 For each pair of restarts, two differences are computed: the share of test rows with different predicted classes, and
 the relative distance of the weights, ‖w − v‖ / √(‖w‖ ‖v‖). The order of the hidden units of a network does not change
