@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from multilayer.lab import NAMES, book
+from multilayer.lab import NAMES, Result, book, get
 from multilayer.lab.criteria import VERDICTS
+from multilayer.lab.experiment import Size
+from multilayer.lab.rows import Rows
 
 NAME = "vanishing_gradients"
 
@@ -72,12 +74,22 @@ def test_an_earlier_result_is_used_again_only_for_the_same_question(tmp_path: Pa
     assert made(tmp_path, first_seed=7, seeds=3) == [(NAME, False)]
 
 
+def test_the_first_page_names_the_command_that_repeats_the_book() -> None:
+    experiment = get(NAME)
+
+    def command(seeds: range, size: Size = "default") -> str:
+        rows = Rows({"seed": seed} for seed in seeds)
+        return book._command([Result.of(experiment, experiment.sized(size, {}), rows, seconds=1)])
+
+    assert command(range(experiment.seeds)) == "mlp lab --all --out book"
+    assert command(range(100, 103)) == "mlp lab --all --out book --seeds 3 --first-seed 100"
+    assert command(range(experiment.full_seeds), "full") == "mlp lab --all --out book --full"
+
+
 def test_text_is_escaped() -> None:
     assert book.paragraphs("a < b & `c<d>`") == "<p>a &lt; b &amp; <code>c&lt;d&gt;</code></p>"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_methods_are_readable_as_pages(name: str) -> None:
-    from multilayer.lab import get
-
     assert "<p>" in book.paragraphs(get(name).method)

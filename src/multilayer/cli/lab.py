@@ -171,15 +171,23 @@ def _all(
 ) -> None:
     from ..lab.book import make
 
+    results: list[Result] = []
+
     def finished(result: Result, reused: bool) -> None:
+        results.append(result)
         if not as_json:
             how = " (from an earlier run)" if reused else ""
             print(f"{result.name}: {result.verdict}{how}", flush=True)
 
-    results = make(
-        out, size="full" if full else "default", seeds=seeds, first_seed=first_seed, workers=workers,
-        quiet=quiet or as_json, finished=finished,
-    )  # fmt: skip
+    try:
+        make(
+            out, size="full" if full else "default", seeds=seeds, first_seed=first_seed, workers=workers,
+            quiet=quiet or as_json, finished=finished,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        if as_json:
+            print(strict_json([one.to_dict() for one in results]))
+        raise
     if as_json:
         print(strict_json([one.to_dict() for one in results]))
     elif not quiet:

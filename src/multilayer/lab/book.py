@@ -134,8 +134,18 @@ def index(results: Sequence[Result]) -> str:
         "95 % interval over the seeds is on the right side of its bound. A claim holds if all its criteria are met, "
         f"holds partly if some are met, and does not hold here if none is met.</p>{table}"
         f'<p class="muted">Measured in {duration(seconds)} with multilayer {__version__}: '
-        "<code>mlp lab --all --out book</code></p>",
+        f"<code>{html.escape(_command(results))}</code></p>",
     )
+
+
+def _command(results: Sequence[Result]) -> str:
+    """Return the command that repeats the book."""
+    first = min(seed for one in results for seed in one.seeds)
+    numbers = {len(one.seeds) for one in results}
+    full = any("--full" in one.command for one in results)
+    usual = all(len(one.seeds) == (one.experiment.full_seeds if full else one.experiment.seeds) for one in results)
+    seeds = "" if usual or len(numbers) > 1 else f" --seeds {numbers.pop()}"
+    return f"mlp lab --all --out book{seeds}{f' --first-seed {first}' if first else ''}{' --full' if full else ''}"
 
 
 def page(result: Result, before: Result | None = None, after: Result | None = None, *, contents: bool = False) -> str:
