@@ -74,3 +74,8 @@ def test_a_file_as_folder_is_refused_before_the_measurement(tmp_path: Path) -> N
     (tmp_path / "file").write_text("x")
     assert "must be a folder" in mlp(*QUICK, "--out", str(tmp_path / "file"), code=2)
     assert (tmp_path / "file").read_text() == "x"
+
+
+def test_a_wrong_name_creates_no_folder(tmp_path: Path) -> None:
+    mlp("lab", "vanishing", "--out", str(tmp_path / "out"), code=2)
+    assert not (tmp_path / "out").exists()

@@ -113,8 +113,9 @@ def _one(
     name: str, settings: dict[str, Any], seeds: int | None, first_seed: int, workers: int | None, out: Path | None,
     *, full: bool, quiet: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from ..lab import run
+    from ..lab import get, run
 
+    get(name)  # a wrong name must not create a folder
     if out is not None:
         from ..lab.result import check_folder
 
