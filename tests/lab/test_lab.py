@@ -243,6 +243,9 @@ def test_bad_settings_are_errors_that_say_what_to_do() -> None:
         ml.lab.vanishing_gradients(widht=3)
     with pytest.raises(OptionError, match="cannot use another table: leave out"):
         ml.lab.vanishing_gradients(data="iris")
+    with pytest.raises(OptionError, match="data must be the name of a bundled table or the path of a file, got list"):
+        ml.lab.dead_units(data=[1, 2])
+    assert get("dead_units").sized("tiny", {"data": Path("t.csv")}).data == "t.csv"
     with pytest.raises(OptionError, match="seeds must be at least 1"):
         ml.lab.vanishing_gradients(seeds=0)
     with pytest.raises(OptionError, match="unknown experiment"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,14 @@ def test_a_target_of_numbers_and_too_few_rows_are_errors() -> None:
 def test_test_rows_are_left_in_a_small_table() -> None:
     training, test = divided(classification("iris"), rows=1000, seed=0)
     assert (len(training), len(test)) == (112, 38)
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    for rows in (40, 60):
+        path.write_text("\n".join(["size,class", *(f"{i % 7},{'yes' if i % 2 else 'no'}" for i in range(rows))]))
+        os.utime(path, ns=(rows, rows))
+        assert len(classification(str(path))) == rows
 
 
 def test_images_are_centered_and_keep_the_relation_of_their_pixels() -> None:

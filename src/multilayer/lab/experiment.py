@@ -11,10 +11,11 @@ cores, `full` for a publication, and `tiny` for tests. `running.py` runs an expe
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..errors import OptionError, UnknownArgument, option, unknown_name
 from .criteria import Criterion
@@ -85,12 +86,20 @@ class Experiment:
         known = dict(changes)
         if "data" in known and not self.takes_data:
             raise OptionError(f"{self.name} cannot use another table: leave out {option('data', str(known['data']))}")
+        if "data" in known:
+            known["data"] = _table(known["data"])
         if "data" in known and "tables" in self.names:
             known["tables"] = (known.pop("data"),)
         for name in known:
             if name not in self.names:
                 raise UnknownArgument(f"{self.name}: {unknown_name('setting', name, self.names)}")
         return replace(base, **known)
+
+
+def _table(given: object) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise OptionError(f"data must be the name of a bundled table or the path of a file, got {type(given).__name__}")
+    return str(cast(object, given))
 
 
 def need(setting: str, given: Sequence[Any], *, includes: Sequence[Any] = (), at_least: int = 1) -> None:

@@ -9,6 +9,7 @@ Inputs are scaled to mean 0 and standard deviation 1 over all rows. A categorica
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +46,18 @@ def of(source: str) -> Task:
     return _read(source)[0]
 
 
-@lru_cache(maxsize=4)
 def _read(source: str) -> tuple[Task, str]:
     """Return all rows of a table, and a description of its target."""
+    return _read_once(source, _changed(source))
+
+
+def _changed(source: str) -> int | None:
+    """Return when a file or folder was changed, so that it is read again, or None for a bundled table."""
+    return Path(source).stat().st_mtime_ns if Path(source).exists() else None
+
+
+@lru_cache(maxsize=4)
+def _read_once(source: str, changed: int | None) -> tuple[Task, str]:
     made = make_training_data(source, config=DataConfig(validation=None))
     kind, described, data = made.encoding.task.kind, made.encoding.task.describe(), made.data
     if kind not in ("binary", "multiclass", "regression"):
@@ -65,7 +75,6 @@ def class_count(task: Task) -> int:
     return int(task.y.max()) + 1
 
 
-@lru_cache(maxsize=2)
 def images(source: str) -> tuple[Task, tuple[int, int]]:
     """Return images with their classes, and their height and width.
 
@@ -75,6 +84,11 @@ def images(source: str) -> tuple[Task, tuple[int, int]]:
     >>> task.x.shape, size
     ((1797, 64), (8, 8))
     """
+    return _images_once(source, _changed(source))
+
+
+@lru_cache(maxsize=2)
+def _images_once(source: str, changed: int | None) -> tuple[Task, tuple[int, int]]:
     table = read(source)
     if table.image is None or not isinstance(table.matrix, np.ndarray) or len(table.targets) != 1:
         raise DataError(

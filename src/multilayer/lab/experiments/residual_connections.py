@@ -141,7 +141,7 @@ def panels(rows: Rows) -> Sequence[AnyPanel]:
     return [
         Panel(
             title="gradient of the first layer",
-            lines=curves(rows, "depth", "gradient", "kind"),
+            lines=curves(rows, "depth", "gradient", "kind", log=True),
             x_label="number of hidden layers",
             y_label="norm at initialization",
             log_x=True,
