@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 import multilayer as ml
 from multilayer.cli.main import app
+from multilayer.diagnostics.case import Case
 from multilayer.diagnostics.check import DETECTORS
+from multilayer.diagnostics.fit_detectors import _longer
 from multilayer.errors import RunError
 from multilayer.training.fit import fit
 from multilayer.training.retraining import retrain
@@ -27,6 +29,11 @@ SEPARATED = (X[:, 0] + X[:, 1] > 0).astype(int)
 
 def kinds(run: ml.training.run.Run) -> list[str]:
     return [one.kind for one in run.findings]
+
+
+def case_of(run: ml.training.run.Run) -> Case:
+    assert run.model is not None
+    return Case(model=run.model, measured=ml.check(run).measurements)
 
 
 def write_table(path: Path) -> Path:
@@ -225,3 +232,113 @@ def test_a_signal_stops_all_fixes_and_cures_nothing(tmp_path: Path, monkeypatch:
     assert done.exit_code not in (0, 1, 2)
     assert "Identical units (linear1)" in done.output
     assert "cured" not in done.output
+
+
+def test_a_table_that_has_changed_is_an_error(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "\n".join(["a,b,y", *(f"{a:.3f},{b:.3f},{'pq'[c]}" for a, b, c in zip(*X.T[:2], SEPARATED, strict=True))])
+    )
+    ml.fit("2-8-2", table, target="y", init="zeros", epochs=3, run=tmp_path / "run", quiet=True, report=False)
+    assert ml.check(tmp_path / "run").findings
+    lines = table.read_text().splitlines()
+    for changed in (lines[:300], [lines[0].replace("a", "c"), *lines[1:]], [*lines, "0,0,r", "0,0,r"]):
+        table.write_text("\n".join(changed))
+        with pytest.raises(RunError, match=r"table\.csv differs from the training data of .*: set data to rows"):
+            ml.check(tmp_path / "run")
+
+
+def test_the_command_of_a_check_on_other_rows_names_them_and_the_columns_of_the_run(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table.csv")
+    ml.fit("4-8-2", table, target="in come", group="g", init="zeros", epochs=3, run=tmp_path / "run", quiet=True)
+    moved = table.rename(tmp_path / "moved.csv")
+    words = shlex.split(ml.check(tmp_path / "run", moved).findings[0].remedies[0].command)
+    assert words[:7] == ["mlp", "train", str(moved), "--target", "in come", "--group", "g"]
+    run = ml.fit("4-8-2", moved, target="in come", group="g", init="zeros", epochs=3, quiet=True)
+    for data, name in ((moved, str(moved)), (ml.data.read(moved), "DATA")):
+        words = shlex.split(ml.check(run, data).findings[0].remedies[0].command)
+        assert words[2:5] == [name, "--target", "in come"]
+
+
+def test_a_few_other_rows_do_not_show_dead_units(tmp_path: Path) -> None:
+    run = ml.fit("5-16-2", (X, SEPARATED), epochs=3, quiet=True)
+    for rows in (1, 5):
+        assert ml.check(run, (X[:rows], SEPARATED[:rows])).findings == ()
+        assert run.model is not None
+        assert ml.check(run.model, (X[:rows], SEPARATED[:rows])).findings == ()
+
+
+def test_units_that_are_dead_on_all_of_a_few_training_rows_are_found() -> None:
+    run = ml.fit("5-16-1", (X[:12], X[:12, 0]), learning_rate=10.0, epochs=30, optimizer="adam", quiet=True, seed=1)
+    layer = ml.check(run).measurements.members[0].activations[0]
+    assert len(layer.dead) >= 8
+    assert "dead_units" in kinds(run)
+
+
+# Losses and targets
+
+
+def fourth_power(z: Any, y: Any) -> Any:
+    return ((z - y) ** 4).mean(1)
+
+
+def test_a_loss_function_of_the_user_has_another_scale_than_that_of_the_model() -> None:
+    run = ml.fit("5-16-1", (X, CURVED), loss=fourth_power, epochs=20, quiet=True)
+    assert kinds(run) == []
+    skewed = np.exp(2 * X[:, 1])
+    run = ml.fit("5-16-1", (X, skewed), loss=fourth_power, epochs=20, learning_rate=1e-4, quiet=True)
+    assert not {"wrong_loss", "rate_too_low", "rate_too_high", "overfitting"} & set(kinds(run))
+
+
+def test_a_constant_target_next_to_others_does_not_count() -> None:
+    targets = np.stack([X[:, 0], np.full(600, 0.1), 1e6 * X[:, 1]], axis=1)
+    run = ml.fit("5-16-3", (X, targets), epochs=30, quiet=True)
+    skills = ml.check(run).measurements.skills
+    assert skills is not None
+    assert 0.9 < skills.held_out <= 1
+    assert 0.9 < skills.linear <= 1
+    assert kinds(run) == []
+
+
+def test_outliers_are_not_judged_by_a_network_that_was_hardly_trained() -> None:
+    target = X[:, 1] ** 2 + np.where(np.arange(600) % 50 == 0, 30.0, 0.0)
+    short = ml.fit("5-16-1", (X, target), epochs=3, batch_size=64, quiet=True)
+    assert short.end.step < 100
+    assert "wrong_loss" not in kinds(short)
+    assert "wrong_loss" in kinds(ml.fit("5-16-1", (X, target), epochs=40, batch_size=64, quiet=True))
+
+
+# Remedies
+
+
+def test_a_run_that_its_time_limit_stopped_needs_no_other_number_of_epochs() -> None:
+    with pytest.warns(UserWarning, match="hardly been trained"):
+        run = ml.fit("5-16-1", (X, CURVED), time_limit=1e-4, quiet=True)
+    (finding,) = run.findings
+    assert finding.kind == "underfitting"
+    assert finding.remedies[0].changes == {"time_limit": None}
+    assert "--time-limit" not in finding.remedies[0].command
+
+
+def test_a_run_of_the_default_length_is_told_to_train_for_more_epochs() -> None:
+    low = ml.fit("5-16-1", (X[:240], CURVED[:240]), learning_rate=3e-5, schedule="constant", quiet=True)
+    finding = next(iter(DETECTORS["underfitting"](case_of(low))))
+    assert finding.remedies[0].changes == {"learning_rate": None}
+    epochs = next(event for event in low.events if event["event"] == "start")["config"]["epochs"]
+    assert _longer(case_of(low), other_options=False)[1] == {"epochs": 4 * epochs}
+    short = ml.fit("5-16-1", (X[:240], CURVED[:240]), epochs=3, quiet=True)
+    assert _longer(case_of(short), other_options=False)[1] == {"epochs": None}
+
+
+def test_a_remedy_keeps_the_layers_of_the_recipe() -> None:
+    """Its learning rate and its other options fit no other layers."""
+    run = ml.fit(None, (X[:60], X[:60, 1] ** 2), epochs=3, hidden=(32, 16), ensemble=1, quiet=True)
+    case = case_of(run)
+    assert case.wider() == str(run.model.spec).replace("32", "64").replace("16", "32")
+    assert "linear(8, scale=tangent):blend(mish):dropout(0.15))*2-linear(1, scale=tangent)" in case.narrower()
+
+
+def test_a_rate_far_from_the_default_is_no_remedy() -> None:
+    run = ml.fit("5-16-1", (X, CURVED), learning_rate=1e6, optimizer="sgd", epochs=5, quiet=True)
+    finding = next(one for one in run.findings if one.kind == "rate_too_high")
+    assert [one.changes for one in finding.remedies] == [{"learning_rate": None}]

@@ -130,15 +130,31 @@ class Case:
         return changes
 
     def wider(self) -> str:
-        """Return a plain network with the same inputs and outputs, at least 64 units wide."""
+        """Return a plain network with the same inputs and outputs, at least 64 units wide.
+
+        The options of the recipe fit only its own layers: its network becomes twice as wide.
+        """
+        if self.of_recipe:
+            return self._resized(lambda width: 2 * width)
         widths = [entry.d_out for entry in self.spec.entries if isinstance(entry.layer, Linear)][:-1]
         return str(mlp(self.spec.inputs, [max(64, 2 * max(widths, default=0))] * 2, self.spec.d_out, activation="gelu"))
 
     def narrower(self) -> str:
-        """Return a plain network with the same inputs and outputs, a quarter as wide, with dropout."""
+        """Return a plain network with the same inputs and outputs, a quarter as wide, with dropout.
+
+        The network of the recipe keeps its layers and its dropout, and becomes a quarter as wide.
+        """
+        if self.of_recipe:
+            return self._resized(lambda width: max(8, width // 4))
         widths = [entry.d_out for entry in self.spec.entries if isinstance(entry.layer, Linear)][:-1]
         hidden = [max(8, width // 4) for width in widths[:2]]
         return str(mlp(self.spec.inputs, hidden, self.spec.d_out, activation="gelu", dropout=0.2))
+
+    def _resized(self, size: Callable[[int], int]) -> str:
+        """Return the network with other widths of its hidden layers."""
+        *hidden, last = self.spec.layers
+        resized = [replace(one, d_out=size(one.d_out)) if isinstance(one, Linear) else one for one in hidden]
+        return str(Spec(self.spec.inputs, [*resized, last]))
 
     def spec_for(self, outputs: int) -> str:
         """Return the network with another number of outputs."""

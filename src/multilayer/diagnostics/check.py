@@ -145,7 +145,11 @@ def check(model: Any, data: Any = None, *, sharpness: bool = False) -> Diagnosis
             f"check needs rows with their target: set {option_name('data')}, or pass the folder of a run, which "
             "knows its table"
         )
-    return diagnose(found, Samples.of_source(found, data), history, sharpness=sharpness)
+    rows = Samples.of_source(found, data)
+    if history is None:
+        return diagnose(found, rows, None, sharpness=sharpness)
+    run = cast(Any, model)
+    return diagnose(found, rows, history, source=run.source.with_table(data), fresh=run.fresh, sharpness=sharpness)
 
 
 def _check_folder(path: Path, data: Any, *, sharpness: bool) -> Diagnosis:
@@ -154,10 +158,11 @@ def _check_folder(path: Path, data: Any, *, sharpness: bool) -> Diagnosis:
         if not events or not isinstance(events[-1], End) or not folder.model.exists():
             raise RunError(f"{path} has no model yet: resume it with mlp resume {path}")
         model, history = TrainedModel.load(folder.model, root=folder.path), History.of(events)
-        if data is not None:
-            return diagnose(model, Samples.of_source(model, data), history, sharpness=sharpness)
         saved = folder.config_with("config", "data", "spec")
         stored, config = saved["data"], Config.from_dict(saved["config"], where=str(path))
+        if data is not None:
+            rows, table = Samples.of_source(model, data), command_source(stored).with_table(data)
+            return diagnose(model, rows, history, source=table, sharpness=sharpness)
         if stored["path"] is None:
             raise RunError(f"{path} was trained on data in memory: set {option_name('data')} to rows with their target")
         if "validation" in stored["in_memory"]:
@@ -167,6 +172,11 @@ def _check_folder(path: Path, data: Any, *, sharpness: bool) -> Diagnosis:
         spec = Spec.from_dict(saved["spec"])
         options = replace(options, inputs=spec.inputs, outputs=spec.d_out)
         prepared = make_training_data(read_once(source), options, config)
+        if prepared.encoding != model.encoding:
+            raise RunError(
+                f"{stored['path']} differs from the training data of {path}: set {option_name('data')} to rows with "
+                "their target"
+            )
         samples = Samples.of_training(model, prepared)
         return diagnose(model, samples, history, source=command_source(stored), sharpness=sharpness)
 
@@ -182,7 +192,9 @@ def diagnose(
     sharpness: bool = False,
 ) -> Diagnosis:
     """Measure a model on samples of its rows, and run all detectors. Without `full`, measure only what they need."""
-    measured = Measurements.of(model, samples, history, fresh=fresh, full=full, curvature=sharpness)
+    measured = Measurements.of(
+        model, samples, history, fresh=fresh, full=full, curvature=sharpness, own_loss=source.own_loss
+    )
     return Diagnosis(findings=findings_of(Case(model=model, measured=measured, source=source)), measurements=measured)
 
 

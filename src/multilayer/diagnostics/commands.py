@@ -32,20 +32,25 @@ TABLE_CHANGES = {"drop_columns": "mlp train uses all columns", "drop_rows": "mlp
 
 def options_of_run(history: History, spec: Spec, encoding: Encoding) -> dict[str, Any]:
     """Return the options of a run that differ from those that `mlp train` would choose for its network."""
-    known = {name: history.config[name] for name in Config().to_dict() if name in history.config}
-    config, usual = Config(**known), Config().to_dict()
+    config, usual = _config(history), Config().to_dict()
+    known = {name: getattr(config, name) for name in usual if name in history.config}
     usual["engine"] = choose_engine(spec, replace(config, engine="auto"), loss=encoding.loss)
     usual["learning_rate"] = learning_rate(spec)
     usual["calibrate"] = losses.get(encoding.loss).gives_probabilities and history.held_out > 0
-    if _chosen_length(config, history):
+    if chosen_length(history):
         usual |= {name: known.get(name) for name in ("epochs", "patience", "average")}
     return {name: value for name, value in sorted(known.items()) if value != usual[name]}
 
 
-def _chosen_length(config: Config, history: History) -> bool:
+def chosen_length(history: History) -> bool:
     """Return whether the number of epochs was chosen by default: patience and average then have their defaults."""
+    config = _config(history)
     patience = max(LEAST_PATIENCE, int(PATIENCE * (config.epochs or 0))) if history.held_out else None
     return config.average == AVERAGE and config.patience == patience
+
+
+def _config(history: History) -> Config:
+    return Config(**{name: history.config[name] for name in Config().to_dict() if name in history.config})
 
 
 def training_command(

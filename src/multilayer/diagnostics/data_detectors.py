@@ -112,7 +112,7 @@ def label_noise(case: Case) -> Iterator[Finding]:
 def wrong_loss(case: Case) -> Iterator[Finding]:
     """Yield a finding if the loss does not fit the values of the target."""
     facts, loss, skills = case.measured.columns.target, case.model.encoding.loss, case.measured.skills
-    if facts is None or loss != "mse":
+    if facts is None or loss != "mse" or case.source.own_loss:
         return
     unordered = facts.agreement >= AGREEING and facts.disorder >= UNORDERED
     if facts.whole and (facts.values == 2 or (unordered and facts.values <= MANY_CLASSES)):
@@ -141,7 +141,11 @@ def wrong_loss(case: Case) -> Iterator[Finding]:
             evidence={"values": facts.values, "skewness": facts.skewness, "dispersion": facts.dispersion},
             remedies=(case.train_with("Train with the loss for counts.", loss="poisson"),),
         )
-    elif facts.residual_kurtosis > HEAVY_TAILS and not (skills is not None and skills.held_out >= NO_MATTER):
+    elif (
+        facts.residual_kurtosis > HEAVY_TAILS
+        and case.fact("steps", FEWEST_STEPS) >= FEWEST_STEPS
+        and not (skills is not None and skills.held_out >= NO_MATTER)
+    ):
         yield Finding(
             kind="wrong_loss",
             severity="warning",

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.formatting import number
 from .case import Case
+from .commands import chosen_length
 from .findings import Finding, Remedy
 from .references import REFERENCES
 
@@ -20,6 +21,8 @@ FITTED = 0.85
 STILL_FALLING = 0.2
 """The training loss was still falling if at least this share of its fall was in the second half of the epochs."""
 FEW_STEPS = 200
+LONGER = 4
+"""A run of the default length that was too short is made longer by this factor."""
 GAPS = ((0.18, 0.15), (0.24, 0.3), (0.3, 0.6), (0.5, 1.0))
 """Difference of the last validation loss and training loss, relative to the loss of outputs that are 0, that means
 overfitting if the best epoch was before this share of the epochs: the earlier it was, the smaller the difference."""
@@ -55,10 +58,23 @@ def underfitting(case: Case) -> Iterator[Finding]:
 def _against_underfitting(case: Case) -> Iterator[Remedy]:
     changes: dict[str, Any] = {**case.usual_rate(), **case.usual_init(), **case.less_regularization()}
     if case.fact("late_fall") > STILL_FALLING or case.fact("steps") < FEW_STEPS:
-        changes["epochs"] = None
+        text, longer = _longer(case, other_options=bool(changes))
+        changes |= longer
         if not case.limits:  # otherwise, more epochs do not help
-            yield case.train_with("Train longer, with the default number of epochs.", **changes)
+            yield case.train_with(text, **changes)
     yield case.train_with("Train a wider network with the default options.", spec=case.wider(), **changes)
+
+
+def _longer(case: Case, *, other_options: bool) -> tuple[str, dict[str, Any]]:
+    """Return the options with which the run would have been longer, or none if other options are enough."""
+    epochs, history = case.option("epochs", 0), case.history
+    if case.option("time_limit") is not None and case.fact("epochs") < epochs:
+        return "Train without a time limit.", {"time_limit": None}
+    if history is not None and epochs and chosen_length(history):
+        if other_options:
+            return "Train with the default options.", {}
+        return f"Train longer, for {LONGER * epochs} epochs.", {"epochs": LONGER * epochs}
+    return "Train longer, with the default number of epochs.", {"epochs": None}
 
 
 def overfitting(case: Case) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ for weights that were fitted to the data, and for a run that began with another 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -46,9 +47,11 @@ class Measurements:
     expected_loss: float
     """Loss of a network whose outputs are 0: log C for C classes, the variance for a standardized target.
 
-    It is the scale of other losses, unless it is 0, as for the perceptron loss.
+    It is the scale of other losses, unless it is 0, as for the perceptron loss. NaN for a loss function of the user.
     """
     skills: Skills | None
+    network_rows: int
+    """Number of rows that the networks were measured on."""
     columns: ColumnFacts
     labels: LabelFacts | None
     history: History | None
@@ -66,11 +69,13 @@ class Measurements:
         fresh: bool = True,
         full: bool = True,
         curvature: bool = False,
+        own_loss: bool = False,
     ) -> Measurements:
         """Measure a model.
 
         `fresh` is whether the run began with the initial weights of its configuration. Without `full`, only what the
-        detectors need is measured, which takes a fraction of the time. `curvature` adds the sharpness.
+        detectors need is measured, which takes a fraction of the time. `curvature` adds the sharpness. With `own_loss`,
+        the run has a loss function of the user: what its predictions should be, and the size of its loss, are unknown.
         """
         train, held_out = samples.train, samples.held_out
         rows = train.at_most(NETWORK_ROWS)
@@ -78,7 +83,7 @@ class Measurements:
             _initial(one, history, i, len(model.members)) if fresh else None for i, one in enumerate(model.members)
         ]
         loss = losses.get(model.encoding.loss)
-        judged = held_out is not None and len(held_out) > 0 and has_middle(model.encoding.loss)
+        judged = held_out is not None and len(held_out) > 0 and has_middle(model.encoding.loss) and not own_loss
         skills = measure_skills(train, held_out, full=full) if held_out is not None and judged else None
         long = history is None or history.steps >= FEWEST_STEPS
         may_have_noise = long and (skills is None or skills.held_out < GOOD)
@@ -90,8 +95,11 @@ class Measurements:
             initial=None
             if first[0] is None
             else _measured(model.members[0], rows, first[0], None, full=False, update=_update(history)),
-            expected_loss=float(np.mean(loss.rows(np.zeros((len(train), model.spec.d_out)), train.y))),
+            expected_loss=math.nan
+            if own_loss
+            else float(np.mean(loss.rows(np.zeros((len(train), model.spec.d_out)), train.y))),
             skills=skills,
+            network_rows=len(rows),
             columns=measure_columns(
                 train, alone=full or skills is None or max(skills.train, skills.held_out) >= LEAKED
             ),
@@ -107,6 +115,7 @@ class Measurements:
             "members": [one.to_dict() for one in self.members],
             "initial": None if self.initial is None else self.initial.to_dict(),
             "expected_loss": self.expected_loss,
+            "network_rows": self.network_rows,
             "skills": None if self.skills is None else asdict(self.skills),
             "columns": asdict(self.columns),
             "labels": None if self.labels is None else asdict(self.labels),

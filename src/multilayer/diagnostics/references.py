@@ -13,7 +13,7 @@ and class weights count as in training: the references are fitted on rows drawn 
 
 The skill of a prediction is 1 − Σ error / Σ error of the constant: 0 is no better than the constant, 1 is perfect. The
 error of a row is 0 or 1 for a class (the mean over labels for several), and the squared difference for numbers, divided
-by the variance of each target.
+by the variance of each target. Constant targets do not count.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ MOST_ONE_HOT = 30
 """A category column with more values is left out."""
 FAR = 4.0
 """Encoded numbers are limited to ± this value, so that single outliers do not dominate."""
+CONSTANT = 1e-9
+"""A target is constant if its standard deviation is below this fraction of its largest size."""
 PENALTIES = (1e-3, 1e-1, 10.0)
 
 
@@ -112,7 +114,10 @@ def measure_skills(
     train, held_out = train.at_most(most_train), held_out.at_most(most_held_out)
     fitted = _drawn(train)
     goal = _goals(fitted)
-    constant, variance = goal.mean(0, keepdims=True), np.maximum(goal.var(0), 1e-12)
+    constant, variance = goal.mean(0, keepdims=True), goal.var(0)
+    variance[variance <= (CONSTANT * np.abs(goal).max(0, initial=0.0)) ** 2] = (
+        np.inf
+    )  # a constant target does not count
     own, own_train = (_errors(rows, rows.sides[1], variance) for rows in (held_out, train))
     base, base_train = (float(_errors(rows, constant, variance).mean()) or 1.0 for rows in (held_out, train))
     if not full and 1 - float(own.mean()) / base >= GOOD:

@@ -35,6 +35,8 @@ lowest value by at most this fraction of the loss of outputs that are 0."""
 SMALL_UPDATES, TINY_UPDATES = 3e-4, 1e-4
 """The learning rate may be too low if steps, at the start and at the end, change the weights by less than the first
 fraction of their norm. It is too low if a reference is better, for Adam, or below the second fraction."""
+BESIDE = 100.0
+"""A learning rate that differs from the default by more than this factor is no remedy."""
 LEAST_LEAD, LEAST_MOVEMENT = 0.05, 0.1
 """A network is worse than it could be if a reference leads by this skill, and was trained at all if its weights moved
 by this fraction."""
@@ -51,18 +53,16 @@ def exploding_gradients(case: Case) -> Iterator[Finding]:
     times = initial.loss / expected if expected > 0 else 1.0
     if math.isfinite(initial.loss) and times < EXPLODING_LOSS and not ratio > EXPLODING_RATIO:
         return
-    evidence = {"initial_loss": initial.loss, "expected_loss": case.measured.expected_loss}
-    if math.isfinite(ratio):
-        evidence["gradient_ratio"] = ratio
-    growth = (
-        f", and gradients grow {ratio:,.0f} times from the last to the first layer" if ratio > EXPLODING_RATIO else ""
-    )
+    evidence = {"initial_loss": initial.loss, "expected_loss": expected, "gradient_ratio": ratio}
+    size = f"the initial loss is {number(initial.loss)}, {number(times)} times that of outputs that are 0"
+    growth = f"gradients grow {ratio:,.0f} times from the last to the first layer"
+    signs = [size] * (expected > 0) + [growth] * (ratio > EXPLODING_RATIO)
+    what = ", and ".join(signs or ["the initial loss is not finite"])
     yield Finding(
         kind="exploding_gradients",
         severity="error",
-        message=f"The initial loss is {number(initial.loss)}, {number(times)} times that of outputs that are "
-        f"0{growth}: the initial weights are too large for this depth.",
-        evidence=evidence,
+        message=f"{what[0].upper()}{what[1:]}: the initial weights are too large for this depth.",
+        evidence={name: value for name, value in evidence.items() if math.isfinite(value)},
         remedies=tuple(_against_explosion(case)),
     )
 
@@ -145,7 +145,8 @@ def _sign_of_large_steps(case: Case) -> str | None:
     if expected > 0 and facts["first_loss"] > usual:
         return f"The mean loss of the first epoch is {number(facts['first_loss'])}, far above the initial loss"
     least = min(history.losses[-WINDOW:])
-    if len(history.losses) > WINDOW and least > JUMP * max(facts["first_loss"], expected) > 0:
+    usual = max(facts["first_loss"], expected if expected > 0 else 0.0)
+    if len(history.losses) > WINDOW and least > JUMP * usual > 0:
         return f"The training loss rose from {number(facts['first_loss'])} to {number(facts['last_loss'])}"
     if case.limits:  # they explain an unsteady loss and low skill
         return None
@@ -173,10 +174,10 @@ def rate_too_low(case: Case) -> Iterator[Finding]:
     the gradient of a network that has learned all it can is small at any learning rate.
     """
     history, step = case.history, case.largest_update
-    if history is None or not history.losses or not step < SMALL_UPDATES:
+    expected = case.measured.expected_loss
+    if history is None or not history.losses or not step < SMALL_UPDATES or math.isnan(expected):
         return
     facts = history.facts
-    expected = case.measured.expected_loss
     rise = facts.get("last_validation", 0.0) - facts.get("lowest_validation", 0.0)
     if facts["rises"] > STEADY or rise > NO_RISE * expected or facts["last_loss"] <= NEARLY_ZERO * expected:
         return
@@ -204,5 +205,6 @@ def _other_rate(case: Case, factor: float) -> Iterator[Remedy]:
     rate = case.option("learning_rate")
     if case.usual_rate():
         yield case.train_with("Train with the default learning rate.", **case.usual_rate())
-    if rate is not None:
-        yield case.train_with(f"Train with a learning rate of {rate * factor:g}.", learning_rate=rate * factor)
+    other = None if rate is None else float(f"{rate * factor:.12g}")
+    if other is not None and 1 / BESIDE < other / case.default_rate < BESIDE:
+        yield case.train_with(f"Train with a learning rate of {other:g}.", learning_rate=other)

@@ -19,6 +19,8 @@ IDENTICAL_SHARE = 0.5
 """Share of the units of a layer that must be identical to another unit."""
 MOST_TIMES_DEFAULT = 10.0
 """Against dead units, the learning rate becomes at most this many times the default."""
+FEWEST_ROWS = 30
+"""Fewer rows do not show that a unit is dead or saturated, unless they are all rows that the network was trained on."""
 SEVERE_SHARE = 0.6
 """Share of the units from which a finding is an error."""
 
@@ -28,7 +30,7 @@ def dead_units(case: Case) -> Iterator[Finding]:
 
     Weights that weight decay has reduced to nothing are underfitting, not dead units.
     """
-    if case.collapsed:
+    if case.collapsed or _few_rows(case):
         return
     for member, network in enumerate(case.measured.members, 1):
         for layer in network.activations:
@@ -67,6 +69,8 @@ def _against_dead(case: Case) -> Iterator[Remedy]:
 
 def saturated_units(case: Case) -> Iterator[Finding]:
     """Yield a finding for each layer in which many units have a flat slope on nearly all training rows."""
+    if _few_rows(case):
+        return
     for member, network in enumerate(case.measured.members, 1):
         for layer in network.activations:
             share = len(layer.saturated) / layer.width
@@ -112,6 +116,11 @@ def symmetric_units(case: Case) -> Iterator[Finding]:
                 remedies=(case.train_with("Train with random initial weights.", init="auto"),),
             )
             break
+
+
+def _few_rows(case: Case) -> bool:
+    trained = FEWEST_ROWS if case.history is None else case.history.rows
+    return case.measured.network_rows < min(FEWEST_ROWS, trained)
 
 
 def _place(case: Case, layer: str, units: np.ndarray, member: int, *, what: str = "") -> Place:

@@ -6,7 +6,7 @@ Rows and weights that were in memory are not stored. They must be passed again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -90,8 +90,19 @@ class CommandSource:
     words: tuple[str, ...] = ("DATA",)
     missing: tuple[str, ...] = ()
 
+    @property
+    def own_loss(self) -> bool:
+        """Whether the run has a loss function of the user instead of the loss of its model."""
+        return LOSS_FUNCTION in self.missing
+
+    def with_table(self, data: object) -> CommandSource:
+        """Return the same columns of another table."""
+        return replace(self, words=(str(data) if isinstance(data, str | Path) else "DATA", *self.words[1:]))
+
 
 ANY_TABLE = CommandSource()
+LOSS_FUNCTION = "a loss function"
+"""A loss function of the user among the options that a command does not have."""
 
 
 def command_source(saved: Mapping[str, Any], *, missing: Sequence[str] = ()) -> CommandSource:

@@ -24,7 +24,7 @@ from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
 from ..runs.events import NO_MISTAKES, End, Event
-from ..runs.stored_data import CommandSource, command_source, from_stored, read_once, stored
+from ..runs.stored_data import LOSS_FUNCTION, CommandSource, command_source, from_stored, read_once, stored
 from ..spec import Spec
 from .inputs import check_order, check_storable, encode, in_memory
 from .policies import Observer
@@ -393,7 +393,7 @@ def _command_source(
     options: DataOptions, data: Any, *, start: TrainedModel | None, loss_function: LossFunction | None
 ) -> CommandSource:
     """Return the table as words of a command, and which options the command does not have."""
-    only_here = {"classes": options.classes, "a loss function": loss_function, "start": start}
+    only_here = {"classes": options.classes, LOSS_FUNCTION: loss_function, "start": start}
     return command_source(
         stored(options, data), missing=[name for name, value in only_here.items() if value is not None]
     )
