@@ -227,7 +227,7 @@ def cured(found: Sequence[Mapping[str, Any]], *, markdown: bool) -> str:
         if not own:
             continue
         texts = [one["text"] for one in own]
-        usual = max(set(texts), key=texts.count)
+        usual = max(texts, key=texts.count)
         means = [_median([one[name] for one in own]) for name in ("before", "after")]
         counts = [sum(bool(one[name]) for one in own) for name in ("cured", "gone", "not_worse")]
         lines.append([kind, str(len(own)), *[_share(count, len(own)) for count in counts], *means, usual])
