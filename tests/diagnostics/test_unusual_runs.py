@@ -338,6 +338,15 @@ def test_a_remedy_keeps_the_layers_of_the_recipe() -> None:
     assert "linear(8, scale=tangent):blend(mish):dropout(0.15))*2-linear(1, scale=tangent)" in case.narrower()
 
 
+def test_a_short_run_of_the_recipe_is_told_to_be_longer() -> None:
+    run = ml.fit(None, (X[:400, :1], X[:400, 0] + X[:400, 1]), epochs=5, quiet=True)
+    losses = [event["loss"] for event in run.events if event["event"] == "epoch"]
+    assert losses[-1] > 5 * losses[0]
+    (finding,) = run.findings
+    assert finding.kind == "underfitting"
+    assert finding.remedies[0].changes == {"epochs": None}
+
+
 def test_a_rate_far_from_the_default_is_no_remedy() -> None:
     run = ml.fit("5-16-1", (X, CURVED), learning_rate=1e6, optimizer="sgd", epochs=5, quiet=True)
     finding = next(one for one in run.findings if one.kind == "rate_too_high")

@@ -10,6 +10,7 @@ from ..core.formatting import count, number, percent
 from .case import Case, with_activation, with_layer_norm
 from .findings import Finding, Place, Remedy
 from .history import WINDOW
+from .measurements import FEWEST_STEPS
 
 EXPLODING_LOSS = 20.0
 """The initial loss is too large if it is this many times the loss of outputs that are 0."""
@@ -137,8 +138,8 @@ def _sign_of_large_steps(case: Case) -> str | None:
         return "Training diverged"
     if (history.rollbacks > 1 or (history.rollbacks and case.behind)) and not case.limits:
         return f"The loss spiked {count(history.spikes, 'time')}"
-    if not history.losses:
-        return None
+    if not history.losses or (case.of_recipe and not case.usual_rate() and history.steps < FEWEST_STEPS):
+        return None  # the default rate of the recipe is right for its default length
     facts = history.facts
     initial, expected = case.measured.initial, case.measured.expected_loss
     usual = JUMP_FROM_ZERO * expected if initial is None else JUMP * max(initial.loss, expected)
