@@ -9,4 +9,7 @@ from multilayer.lab.running import measure
 def tiny(name: str, *, seeds: int = 2, first_seed: int = 0, workers: int = 1) -> Result:
     """Run an experiment with its settings `tiny`, in this process."""
     experiment = get(name)
-    return measure(experiment, experiment.tiny, seeds=seeds, first_seed=first_seed, workers=workers, quiet=True)
+    result = measure(experiment, experiment.tiny, seeds=seeds, first_seed=first_seed, workers=workers, quiet=True)
+    missing = [one.statement for one in result.criteria if one.measured == "not measured"]
+    assert not missing, f"criteria without a number: {missing}"
+    return result
