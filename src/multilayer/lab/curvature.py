@@ -73,18 +73,19 @@ class Surface:
 
     def sharpness(self) -> float:
         """Return the largest eigenvalue of the Hessian. It is infinite if the loss is not finite."""
-        from scipy.sparse.linalg import LinearOperator, eigsh
+        from scipy.sparse import linalg
 
         size = len(self.weights)
         if not np.isfinite(self.loss(self.weights)):
             return np.inf
         if size < 4:
             return float(self.eigenvalues(self.weights)[-1])
-        operator: Any = LinearOperator(
+        lanczos: Any = linalg  # its type stubs know neither `matvec` nor a tolerance below 1
+        operator = lanczos.LinearOperator(
             (size, size), matvec=lambda v: self.product(self.weights, np.ravel(v)), dtype=np.float64
         )
         start = np.random.default_rng(0).normal(size=size)
-        found: Any = eigsh(operator, k=1, which="LA", tol=ACCURACY, v0=start, return_eigenvectors=False)
+        found = lanczos.eigsh(operator, k=1, which="LA", tol=ACCURACY, v0=start, return_eigenvectors=False)
         return float(found[0])
 
 
