@@ -308,6 +308,20 @@ def test_outliers_are_not_judged_by_a_network_that_was_hardly_trained() -> None:
     assert "wrong_loss" in kinds(ml.fit("5-16-1", (X, target), epochs=40, batch_size=64, quiet=True))
 
 
+@pytest.mark.parametrize(
+    ("network", "options"),
+    [("8-2", {}), ("8-8:batchnorm-2", {"epochs": 2, "batch_size": 2})],
+)
+@pytest.mark.parametrize("seed", [0, 2])
+def test_labels_that_follow_a_product_of_columns_are_not_noisy(
+    seed: int, network: str, options: dict[str, Any]
+) -> None:
+    """The nearest rows and random features cannot predict them, and neither can these networks."""
+    x = np.random.default_rng(seed).normal(size=(300, 8))
+    run = ml.fit(network, (x, (x[:, 0] * x[:, 1] > 0).astype(int)), quiet=True, **options)
+    assert kinds(run) == ["underfitting" if network == "8-2" else "batch_norm_small_batch"]
+
+
 # Remedies
 
 

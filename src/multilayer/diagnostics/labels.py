@@ -5,11 +5,12 @@ often as the others. Classes that overlap are different: predictions far from th
 the error rate among the most confident rows, and how little it differs from that of less confident rows, distinguish
 the two cases.
 
-The errors are those of the network on the held-out rows, and those of three simple methods on all rows. Each method
+The errors are those of the network on the held-out rows, and those of four simple methods on all rows. Each method
 predicts a row from the other rows:
 
     linear       ridge regression on the encoded columns
     features     ridge regression on random ReLU features of the columns
+    products     ridge regression on the columns and the products of two of them
     neighbors    the share of each class among the 25 nearest rows
 
 The confidence is the largest prediction minus the second largest. If one method or the network predicts its confident
@@ -38,6 +39,8 @@ MOST_ROWS = 1500
 FEWEST_ROWS = 80
 FEWEST_JUDGED = 20
 """With fewer held-out rows, the model is judged on training rows."""
+MOST_MULTIPLIED = 16
+"""Products are made of at most this many columns, those with the largest correlation with the target."""
 BINS = 10
 ROUNDS = 3
 NOISY_MODEL = 0.14
@@ -68,7 +71,7 @@ class LabelFacts:
     overconfidence: float
     """Mean probability of the predicted class minus the accuracy."""
     reference_errors: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    """Errors of "linear", "features" and "neighbors" on all rows. Empty if they were not needed."""
+    """Errors of "linear", "features", "products" and "neighbors" on all rows. Empty if they were not needed."""
     suspects: tuple[int, ...] = ()
     """Rows of the table, from 0, the clearest contradiction first."""
 
@@ -130,6 +133,7 @@ class _Methods:
     goal: Floats
     inputs: Floats
     features: Floats
+    products: Floats
     distance: Floats
 
     @staticmethod
@@ -144,6 +148,7 @@ class _Methods:
             goal=goal,
             inputs=chosen,
             features=random_features(chosen, chosen.mean(0), chosen.std(0)),
+            products=products(inputs[:, strongest(inputs, goal, most=MOST_MULTIPLIED)]),
             distance=distances(inputs),
         )
 
@@ -152,6 +157,7 @@ class _Methods:
         return {
             "linear": self._ridge(self.inputs, excluded),
             "features": self._ridge(self.features, excluded),
+            "products": self._ridge(self.products, excluded),
             "neighbors": self._shares(excluded),
         }
 
@@ -180,6 +186,13 @@ class _Methods:
             lead = np.where(own <= CONTRADICTED * top, top - own, 0.0)
         places = np.flatnonzero(lead > 0)
         return tuple(self.numbers[places[np.argsort(-lead[places], kind="stable")]].tolist())
+
+
+def products(inputs: Floats) -> Floats:
+    """Return the columns and the products of two columns, standardized."""
+    first, second = np.triu_indices(inputs.shape[1])
+    x = (inputs - inputs.mean(0)) / np.maximum(inputs.std(0), 1e-12)
+    return np.concatenate([x, x[:, first] * x[:, second]], axis=1)
 
 
 def _by_confidence(p: NDArray[np.float64], truth: NDArray[np.int64]) -> tuple[tuple[float, ...], tuple[float, ...]]:

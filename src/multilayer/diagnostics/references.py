@@ -178,12 +178,12 @@ def _predictions(train: EvaluationRows, held_out: EvaluationRows, goal: Floats) 
     }
 
 
-def strongest(inputs: Floats, goal: Floats) -> NDArray[np.int64]:
-    """Return the columns with the largest correlation with the goal, at most `MOST_INPUTS`."""
-    if inputs.shape[1] <= MOST_INPUTS:
+def strongest(inputs: Floats, goal: Floats, *, most: int = MOST_INPUTS) -> NDArray[np.int64]:
+    """Return the columns with the largest correlation with the goal, at most `most`."""
+    if inputs.shape[1] <= most:
         return np.arange(inputs.shape[1])
     strength = np.abs((inputs - inputs.mean(0)).T @ (goal - goal.mean(0))).max(1)
-    return np.argsort(-strength)[:MOST_INPUTS]
+    return np.argsort(-strength)[:most]
 
 
 def _errors(rows: EvaluationRows, given: NDArray[Any], variance: Floats) -> Floats:
