@@ -50,13 +50,14 @@ EVIDENCE = {
     "train": "skill on training rows",
     "held_out": "skill on held-out rows",
     "reference": "skill of the best simple method",
-    "gap": "difference of the skills",
+    "gap": "difference of the losses / loss of outputs that are 0",
     "rebound": "rise of the validation loss / its fall before",
     "best_epoch": "best epoch",
     "batch_size": "batch size",
     "suspects": "rows to check",
 }
-"""Measured numbers in plain words. Other names are shown with spaces."""
+"""Measured numbers in plain words, in the order in which they are shown. Other names follow, with spaces."""
+_ORDER = {name: i for i, name in enumerate(EVIDENCE)}
 
 UNITS = {"dead_units": "dead", "saturated_units": "saturated", "symmetric_units": "identical"}
 """Adjectives for units with a fault."""
@@ -94,7 +95,7 @@ def described(finding: Mapping[str, Any]) -> dict[str, Any]:
         "unit": UNITS.get(finding["kind"], ""),
         "numbers": [
             [EVIDENCE.get(name) or name.replace("_", " "), _value(name, value)]
-            for name, value in finding["evidence"].items()
+            for name, value in sorted(finding["evidence"].items(), key=lambda item: _ORDER.get(item[0], len(_ORDER)))
             if name not in _OF_PLACE and not (name == "share" and "of" in finding["evidence"])
         ],
     }
