@@ -76,6 +76,9 @@ MISTAKES = [
     ("show 4-3 --out picture.xyz", "must end in .svg"),
     ("activations gleu", "did you mean 'gelu'? nearest of"),
     ("activations --plt out.svg", "did you mean --plot?"),
+    ("lab paritty", "unknown experiment 'paritty': did you mean 'parity'?"),
+    ("lab parity --seeds many", "--seeds must be a whole number, got 'many'"),
+    ("lab parity --seed 3", "unknown option --seed of mlp lab: did you mean --seeds?"),
     # Commands that need a table.
     *((f"{c} {text}", message)
       for c in ("train", "tune", "lr", *MODEL_FIRST)
