@@ -169,7 +169,8 @@ def test_an_example_runs(example: str, workspace: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(workspace)
     monkeypatch.setattr("webbrowser.open", lambda _: True)
     _, command, *args = shlex.split(example)
-    if command in ("train", "tune", "resume") or example == "mlp explore" or "--data people.csv" in example:
+    long = command in ("train", "tune", "resume") or "--all" in args or "--data people.csv" in example
+    if long or example == "mlp explore":
         group: Any = typer.main.get_command(app)
         assert group.get_command(None, command).make_context(command, args).params
         return
