@@ -26,12 +26,17 @@ complete seeds are kept. The exit code does not depend on the verdict."""
 
 def lab(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Name of the experiment. Without a name, list all.")
+        str | None, typer.Argument(metavar="NAME", help="Name of the experiment.", show_default="list all")
     ] = None,
     everything: Annotated[bool, flag("--all", text="Run every experiment and write the book.", panel=None)] = False,
     seeds: Annotated[
         int | None,
-        option("--seeds", text="Number of seeds. More seeds give shorter intervals.", metavar="N", default=False),
+        option(
+            "--seeds",
+            text="Number of seeds. More seeds give shorter intervals.",
+            metavar="N",
+            default="that of the experiment",
+        ),
     ] = None,
     first_seed: Annotated[int, option("--first-seed", text="The first seed.", metavar="K", default=True)] = 0,
     full: Annotated[
